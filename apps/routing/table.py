@@ -1,0 +1,55 @@
+"""The published table: all that the gateway needs to answer a call, as plain values.
+
+Owns the shapes only (no Django, no I/O): `published.py` fills them from rows, the gateway reads
+them. A key with an unknown hash is simply absent; a revoked or deleted key is never listed.
+"""
+
+import msgspec
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """One ready replica. `engine_key` is a secret (AGENT-17), sent upstream only."""
+
+    task_id: str
+    attempt: int
+    host: str
+    port: int
+    engine: str
+    served_model_name: str  # what the engine calls the model; "" = ask its /v1/models
+    engine_key: str = ""
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One active route of a model name; lowest priority number first, then by weight (GW-03)."""
+
+    route_id: str
+    group_id: str
+    priority: int
+    weight: int
+    version: str
+    balancing: str
+    replicas: tuple[Replica, ...] = ()
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One live key (TEN-06). `expires_at` in epoch seconds; `allowed_models` None = all of the
+    tenant's; `suspended` holds the tenant's reason while the tenant is suspended, else None."""
+
+    key_id: str
+    prefix: str
+    tenant_id: str
+    tenant_slug: str
+    member: str
+    expires_at: float | None = None
+    allowed_models: frozenset[str] | None = None
+    suspended: str | None = None
+
+
+class Table(msgspec.Struct, frozen=True):
+    """One whole version. `keys` by sha256 hex of the key; `routes` by tenant id, then model name
+    (routes sorted by priority). A model without a usable route keeps an empty entry, so that
+    "known but no backend" (503) is told from "unknown" (404)."""
+
+    version: int
+    keys: dict[str, Key]
+    routes: dict[str, dict[str, tuple[Route, ...]]]
