@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class AgentlinkConfig(AppConfig):
+    name = "apps.agentlink"
+    label = "agentlink"

@@ -1,0 +1,70 @@
+"""Refusals as codes: every service raises Refusal, the edge turns it into the caller's shape.
+
+Owns the exception types only. `texts.py` has the sentences, `problems.py` the HTTP answer.
+"""
+
+from dataclasses import dataclass, field
+
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One field that breaks one rule. `field` is a dotted path such as `task.gpu_required`;
+    `value` is what was sent (None where it is a secret or absent)."""
+
+    field: str
+    code: str
+    value: Value = None
+    params: dict[str, Value] = field(default_factory=dict)
+
+
+class Refusal(Exception):
+    """An expected refusal. `status` is its HTTP status; `code` a key of `texts.TEXTS`.
+
+    Public answers name the field, the value and the rule; never another tenant's things.
+    """
+
+    def __init__(
+        self, code: str, status: int = 400, *, errors: list[FieldError] | None = None, **params: Value
+    ) -> None:
+        super().__init__(code)
+        self.code = code
+        self.status = status
+        self.errors = errors or []
+        self.params: dict[str, Value] = params
+
+
+class Invalid(Refusal):
+    """One or more fields are wrong (400)."""
+
+    def __init__(self, errors: list[FieldError]) -> None:
+        super().__init__("invalid", 400, errors=errors)
+
+
+class NotFound(Refusal):
+    """No such object for this viewer (404); the same for "not there" and "not yours" (TEN-04)."""
+
+    def __init__(self) -> None:
+        super().__init__("not_found", 404)
+
+
+class Conflict(Refusal):
+    """The name is taken or the state does not allow it (409)."""
+
+    def __init__(self, code: str, *, errors: list[FieldError] | None = None, **params: Value) -> None:
+        super().__init__(code, 409, errors=errors, **params)
+
+
+class Forbidden(Refusal):
+    """The viewer sees the object but their role does not allow the action (403)."""
+
+    def __init__(self, code: str = "forbidden", **params: Value) -> None:
+        super().__init__(code, 403, **params)
+
+
+class Unavailable(Refusal):
+    """A part is away; try again (503). Never used for a refusal that would stay."""
+
+    def __init__(self, code: str = "unavailable", **params: Value) -> None:
+        super().__init__(code, 503, **params)

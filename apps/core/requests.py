@@ -1,0 +1,86 @@
+"""What every request gets: an id that follows it through the logs, strict JSON, CSRF-checked sessions."""
+
+import logging
+import re
+import uuid
+from contextvars import ContextVar
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.http import HttpRequest, HttpResponse
+from rest_framework import authentication, exceptions, parsers
+
+request_id: ContextVar[str] = ContextVar("request_id", default="-")
+_SANE = re.compile(r"^[A-Za-z0-9._-]{8,64}$")
+
+
+def take_request_id(offered: str | None) -> str:
+    """The caller's request id where it is harmless to log, else a fresh one."""
+    return offered if offered and _SANE.match(offered) else f"req-{uuid.uuid4().hex}"
+
+
+class RequestIdMiddleware:
+    """Sets `request.request_id` and the answer's X-Request-Id."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Any) -> None:
+        self.get_response = get_response
+        if iscoroutinefunction(get_response):
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> Any:
+        if iscoroutinefunction(self):
+            return self._call_async(request)
+        token = self._enter(request)
+        try:
+            return self._leave(request, self.get_response(request))
+        finally:
+            request_id.reset(token)
+
+    async def _call_async(self, request: HttpRequest) -> HttpResponse:
+        token = self._enter(request)
+        try:
+            return self._leave(request, await self.get_response(request))
+        finally:
+            request_id.reset(token)
+
+    @staticmethod
+    def _enter(request: HttpRequest) -> Any:
+        value = take_request_id(request.headers.get("X-Request-Id"))
+        request.request_id = value  # type: ignore[attr-defined]
+        return request_id.set(value)
+
+    @staticmethod
+    def _leave(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        response["X-Request-Id"] = request.request_id  # type: ignore[attr-defined]
+        return response
+
+
+class AddRequestId(logging.Filter):
+    """Gives every log line the id of the request it belongs to."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not hasattr(record, "request_id"):
+            record.request_id = request_id.get()
+        return True
+
+
+class SessionAuthentication(authentication.SessionAuthentication):
+    """Session sign-in for the API; answers 401 (not 403) when nobody is signed in."""
+
+    def authenticate_header(self, request: Any) -> str:
+        return "Bearer"
+
+
+class StrictJSONParser(parsers.JSONParser):
+    """JSON objects only: no NaN, no NUL characters, a readable error for anything else."""
+
+    strict = True
+
+    def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
+        value = super().parse(stream, media_type, parser_context)
+        if not isinstance(value, dict):
+            raise exceptions.ParseError("not_an_object", code="not_an_object")
+        return value

@@ -1,0 +1,130 @@
+"""Sentences for codes, in English here and in Chinese through gettext.
+
+Owns the only place where a reason, refusal or warning becomes a sentence. Each names the thing, the
+value, the rule and the way out. A code that is missing here fails the suite.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+TEXTS: dict[str, Promise] = {
+    # the request as a whole
+    "invalid": _("The request breaks the rules named in `errors`."),
+    "not_found": _("There is no such object, or you may not see it."),
+    "forbidden": _("Your role does not allow this."),
+    "not_signed_in": _("Sign in first: no valid session or access token came with the request."),
+    "sign_in_failed": _("User name and password do not match an active account."),
+    "sign_in_locked": _("Too many failed attempts; try again in %(retry_after_s)s s."),
+    "malformed_json": _("The body is not valid JSON."),
+    "not_an_object": _("The body must be a JSON object."),
+    "body_too_large": _("The body is too large."),
+    "unsupported_media_type": _("Send application/json."),
+    "method_not_allowed": _("This address does not take that method."),
+    "throttled": _("Too many requests; try again in %(retry_after_s)s s."),
+    "database_away": _("The database does not answer; try again shortly."),
+    "unavailable": _("A part of the platform is away; try again shortly."),
+    "internal": _("Something unexpected went wrong; the request id leads to the log line."),
+    # fields
+    "required": _("%(field)s is required."),
+    "unknown_field": _("%(field)s is not a field of this request; check its spelling or remove it."),
+    "field_belongs_in_task": _("%(field)s belongs inside `task`, as task.%(field)s."),
+    "not_offered": _("%(field)s can not be set: %(why)s"),
+    "wrong_type": _("%(field)s must be %(expected)s."),
+    "out_of_range": _("%(field)s is %(value)s; it must be from %(min)s to %(max)s."),
+    "not_a_choice": _("%(field)s is %(value)s; it must be one of: %(choices)s."),
+    "too_long": _("%(field)s is longer than %(max)s characters."),
+    "blank": _("%(field)s must not be blank."),
+    "bad_characters": _("%(field)s holds characters that are not allowed there (control characters or NUL)."),
+    "bad_name": _(
+        "%(field)s is %(value)s; use letters, digits, dot, underscore, colon, slash and hyphen, without blanks."
+    ),
+    "bad_image": _("%(field)s is %(value)s; an image is written name:tag or name@sha256:digest."),
+    "duplicate": _("%(field)s names %(value)s twice."),
+    "world_size_mismatch": _("%(field)s is %(value)s, but %(parallelism)s needs %(expected)s."),
+    "replicas_order": _("%(field)s is %(value)s, above max_replicas %(max)s."),
+    "model_path_or_command": _(
+        "An inference service needs task.model_path, or a task.command of its own; both are missing."
+    ),
+    "co_schedule_closed": _("co_schedule is not offered; gpu_memory_utilization decides what shares a card."),
+    "operators_only": _("%(field)s is %(value)s; only a platform operator may set that."),
+    "port_not_declared": _(
+        "%(field)s is %(value)s; it must be one of the group's declared or mapped ports: %(ports)s."
+    ),
+    "not_yet_offered": _("%(field)s is %(value)s, which this version does not run yet; use %(offered)s."),
+    "tenant_required": _("You belong to several tenants; name one in `tenant`: %(choices)s."),
+    "no_tenant": _("You belong to no tenant; ask a platform operator to add you to one."),
+    "validation": _("%(field)s: %(message)s"),
+    # conflicts and limits
+    "name_taken": _("The name %(value)s is already taken; choose another, or delete the old one first."),
+    "quota_exceeded": _(
+        "The quota of %(what)s is %(limit)s and %(used)s are in use; %(asked)s more do not fit."
+        " Free some, or ask a platform operator for more."
+    ),
+    "tenant_suspended": _("The tenant is suspended: %(why)s"),
+    "already_revoked": _("The key is revoked; issue a new one."),
+    "move_not_allowed": _("From state %(state)s this is not possible."),
+    # why a task is as it is
+    "created": _("Created."),
+    "placed": _("Placed on node %(node)s."),
+    "insufficient_resources": _("InsufficientResources: none of %(nodes)s nodes can take it now."),
+    "no_node": _("No node has joined yet that this tenant may use; join one, then it is placed by itself."),
+    "node_not_allowed": _("%(nodes)s node(s): not open to this tenant."),
+    "node_offline": _("%(nodes)s node(s): offline."),
+    "node_cordoned": _("%(nodes)s node(s): closed for new work."),
+    "runtime_cannot": _("%(nodes)s node(s): their runtime can not run this engine or command."),
+    "gpu_type_mismatch": _("%(nodes)s node(s): no card of type %(wanted)s."),
+    "cards_short": _("%(nodes)s node(s): %(wanted)s free card(s) needed, at most %(free)s free."),
+    "vram_short": _("%(nodes)s node(s): %(wanted_mb)s MB needed on a card, at most %(free_mb)s MB free."),
+    "vram_unknown": _("%(nodes)s node(s): the free memory of the cards is unknown."),
+    "ports_exhausted": _("%(nodes)s node(s): no free port left in the node's range."),
+    "port_taken": _("%(nodes)s node(s): port %(port)s is taken there."),
+    "claimed": _("Its node has taken it on."),
+    "ready": _("Ready."),
+    "start_failed": _("The engine did not start: %(why)s"),
+    "start_timeout": _("Its node did not take it on within %(after_s)s s."),
+    "load_timeout": _("It was not ready within %(after_s)s s."),
+    "port_conflict": _("Port %(port)s is in use on the node by something else."),
+    "model_not_found_on_node": _("The model path %(path)s does not exist on the node."),
+    "path_not_allowed": _("The path %(path)s is outside the folders that the node allows."),
+    "engine_unavailable": _("The node can not run the engine %(engine)s: %(why)s"),
+    "unhealthy": _("The health check failed %(failures)s times in a row: %(why)s"),
+    "exited": _("It ended by itself with exit code %(exit_code)s."),
+    "out_of_memory": _("The kernel ended it: out of memory."),
+    "container_gone": _("Its container or process is gone."),
+    "agent_restarted": _("The node's agent started anew; its engines end with it."),
+    "node_lost": _("Node %(node)s has been silent for %(silent_s)s s."),
+    "stop_requested": _("Stop was asked for."),
+    "delete_requested": _("Deletion was asked for."),
+    "stop_confirmed": _("The node confirms that it is gone."),
+    "rebuild": _("Rebuilt, attempt %(rebuild)s of %(max)s."),
+    "rebuilds_spent": _("Given up after %(max)s rebuilds; the last error stands beside it."),
+    "completed": _("Completed."),
+    "claim_lost": _("The placement is not this node's any more."),
+    "claim_superseded": _("A newer run of the agent holds the claim."),
+    "claim_unknown": _("There is no such placement."),
+    # warnings
+    "endpoint_without_port": _(
+        "enable_api was asked for, but no port is mapped, so no endpoint was made; add one to task.ports."
+    ),
+    "route_not_created": _("The route of this service could not be made; add it under model routes."),
+    "endpoint_not_created": _("The endpoint of this service could not be made; add it under endpoints."),
+    "not_counted_on_card": _("Without a port the service is not counted on its card."),
+    "estimate_skipped": _("The memory need could not be estimated, so the check was skipped."),
+    "clock_skew": _("The node's clock is off by %(skew_s)s s."),
+}
+
+
+class _Params(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def say(code: str, params: Mapping[str, Any] | None = None) -> str:
+    """The sentence of a code in the active language; the bare code where it has none."""
+    text = TEXTS.get(code)
+    if text is None:
+        return str((params or {}).get("message") or code)
+    return str(text) % _Params(params or {})

@@ -1,0 +1,125 @@
+"""Machines: nodes, cards (what they are), samples (what was measured), ports, join tokens."""
+
+from django.conf import settings
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from apps.core.fields import PublicIdField
+from apps.tenants.models import SharedGroup, Tenant
+
+
+class Node(models.Model):
+    """One GPU machine with one agent (AGENT-01). Measured values never stand here."""
+
+    public_id = PublicIdField(kind="node")
+    name = models.CharField(max_length=200)
+    machine_id = models.CharField(max_length=100)
+    hostname = models.CharField(max_length=255)
+    secret_sha256 = models.CharField(max_length=64, editable=False)
+    runtime = models.CharField(max_length=20, blank=True, default="")
+    agent_version = models.CharField(max_length=50, blank=True, default="")
+    contract_version = models.PositiveIntegerField(default=1)
+    cordoned = models.BooleanField(default=False)
+    pool = models.CharField(max_length=100, blank=True, default="")
+    labels = models.JSONField(default=dict, blank=True)
+    open_to_all = models.BooleanField(_("open to all tenants"), default=True)
+    allowed_tenants = models.ManyToManyField(Tenant, blank=True, related_name="nodes")
+    allowed_groups = models.ManyToManyField(SharedGroup, blank=True, related_name="nodes")
+    cpu_count = models.PositiveIntegerField(null=True)
+    memory_total_mb = models.PositiveIntegerField(null=True)
+    dial = models.JSONField(default=dict)
+    engines = models.JSONField(default=list)
+    port_first = models.PositiveIntegerField(default=20000)
+    port_last = models.PositiveIntegerField(default=20999)
+    joined_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Liveness(models.Model):
+    """When a node was last heard of, by the server's clock; written apart from its Node row."""
+
+    node = models.OneToOneField(Node, on_delete=models.CASCADE, related_name="liveness")
+    incarnation = models.CharField(max_length=64, blank=True, default="")
+    incarnation_started_at = models.FloatField(default=0)
+    heartbeat_sequence = models.BigIntegerField(default=0)
+    report_sequence = models.BigIntegerField(default=0)
+    last_seen_at = models.DateTimeField(null=True)
+    clock_skew_s = models.FloatField(null=True)
+    declared_lost_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.last_seen_at}"
+
+
+class Card(models.Model):
+    """One accelerator: identity and capacity. `present` is False when it left the heartbeat."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="cards")
+    uuid = models.CharField(max_length=100)
+    index = models.PositiveIntegerField()
+    vendor = models.CharField(max_length=30)
+    model = models.CharField(max_length=100)
+    vram_total_mb = models.PositiveIntegerField(null=True)
+    driver_version = models.CharField(max_length=50, blank=True, default="")
+    compute_capability = models.CharField(max_length=10, blank=True, default="")
+    mig_capable = models.BooleanField(default=False)
+    mps_capable = models.BooleanField(default=False)
+    present = models.BooleanField(default=True)
+
+    class Meta:
+        ordering = ["node", "index"]
+        constraints = [models.UniqueConstraint(fields=["node", "uuid"], name="one_card_each")]
+
+    def __str__(self) -> str:
+        return f"{self.node} #{self.index} {self.model}"
+
+
+class CardSample(models.Model):
+    """Last measured values of a card; empty = the card did not answer, never zero."""
+
+    card = models.OneToOneField(Card, on_delete=models.CASCADE, related_name="sample")
+    vram_used_mb = models.PositiveIntegerField(null=True)
+    temperature_c = models.IntegerField(null=True)
+    utilization_percent = models.IntegerField(null=True)
+    sampled_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.card}: {self.vram_used_mb} MB"
+
+
+class Port(models.Model):
+    """A host port that one attempt of a task holds, until its agent confirms the exit (SVC-12).
+    `owner` is the task's public id: tasks live above machines."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="ports")
+    number = models.PositiveIntegerField()
+    owner = models.CharField(max_length=40, db_index=True)
+    attempt = models.PositiveIntegerField()
+    container_port = models.PositiveIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["node", "number"], name="one_owner_a_port")]
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.number}"
+
+
+class JoinToken(models.Model):
+    """A one-time token that lets a machine become a node. Redeemed once; a repeat with the same
+    secret hash gives the same node."""
+
+    public_id = PublicIdField(kind="join_token")
+    sha256 = models.CharField(max_length=64, unique=True, editable=False)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    redeemed_at = models.DateTimeField(null=True, editable=False)
+    node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, editable=False)
+
+    def __str__(self) -> str:
+        return self.public_id

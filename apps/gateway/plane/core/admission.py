@@ -1,0 +1,59 @@
+"""Who may call what: bearer key, expiry, suspension, allowed models (GW-02, TEN-01).
+
+Decides on plain values; never looks anything up outside the table it is given. Only the sha256
+of a key leaves this module.
+"""
+
+import hashlib
+
+from apps.gateway.plane.core import errors
+from apps.routing.table import Key, Route, Table
+
+MAX_KEY_CHARS = 512
+
+
+def hash_bearer(authorization: bytes | None) -> str:
+    """The sha256 hex of the key in an Authorization header.
+
+    Raises CallError 401 when there is no bearer key or it can't be one (TEN-06).
+    """
+    if not authorization:
+        raise errors.missing_key()
+    scheme, _, secret = authorization.strip().partition(b" ")
+    secret = secret.strip()
+    if scheme.lower() != b"bearer" or not secret:
+        raise errors.missing_key()
+    if len(secret) > MAX_KEY_CHARS or not secret.isascii() or b" " in secret:
+        raise errors.invalid_key()
+    return hashlib.sha256(secret).hexdigest()
+
+
+def is_live(key: Key | None, *, now: float) -> bool:
+    """Whether the key exists and has not expired; the instant of expiry counts as expired."""
+    return key is not None and (key.expires_at is None or now < key.expires_at)
+
+
+def require_active(key: Key) -> None:
+    """Raises CallError 403 with the reason while the key's tenant is suspended (TEN-01)."""
+    if key.suspended is not None:
+        raise errors.suspended(key.suspended)
+
+
+def find_routes(table: Table, key: Key, model: str) -> tuple[Route, ...]:
+    """The active routes of a model for this key; empty = known, but nothing can serve it.
+
+    Raises CallError 404 for a model that the tenant doesn't have or the key may not call.
+    """
+    routes = table.routes.get(key.tenant_id, {}).get(model)
+    if routes is None or not _allowed(key, model):
+        raise errors.model_not_found(model)
+    return routes
+
+
+def list_models(table: Table, key: Key) -> list[str]:
+    """Names that this key may call, sorted; those without a backend too (GW-01)."""
+    return sorted(model for model in table.routes.get(key.tenant_id, {}) if _allowed(key, model))
+
+
+def _allowed(key: Key, model: str) -> bool:
+    return key.allowed_models is None or model in key.allowed_models

@@ -1,0 +1,59 @@
+"""Every limit and duration of the gateway as one plain value.
+
+Owns names, units and defaults only; `plane/io/config.py` fills it from the Django settings
+`HETEROFLOW_GATEWAY_<NAME IN CAPITALS>`.
+"""
+
+import msgspec
+
+MIB = 1024 * 1024
+
+
+class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes in bytes, durations in seconds."""
+
+    usage_dir: str = ""
+    """Folder of the usage files; one per host, on a local disk, never shared between hosts."""
+
+    # What a caller may send.
+    max_body_bytes: int = 16 * MIB
+    body_timeout_s: float = 60.0
+    big_body_bytes: int = 256 * 1024
+    """From this size on a body is parsed in a thread, since 10 MB would stop the loop for 10 ms."""
+    big_bodies_at_once: int = 4
+    client_write_timeout_s: float = 60.0
+    """A caller that takes no byte for so long counts as gone, so that it can't hold a replica."""
+
+    # What is expected of a replica.
+    replica_connections: int = 512
+    connect_timeout_s: float = 5.0
+    first_byte_timeout_s: float = 600.0
+    gap_timeout_s: float = 120.0
+    total_timeout_s: float = 3600.0
+    keepalive_s: float = 4.0
+    """Below the 5 s after which llama.cpp closes idle connections."""
+    tail_timeout_s: float = 1.0
+    """How long the end of an already answered stream may take before its connection is dropped."""
+    max_answer_bytes: int = 64 * MIB
+    max_event_bytes: int = 8 * MIB
+    sideline_s: float = 5.0
+    """How long a replica that refused a connection is passed over while others can serve."""
+    model_name_ttl_s: float = 30.0
+    """How long an engine's own model id is believed (GW-05)."""
+    model_name_timeout_s: float = 5.0
+    retry_after_s: int = 2
+
+    # Keys and tables.
+    version_poll_s: float = 1.0
+    full_reload_s: float = 300.0
+    key_lookups_at_once: int = 4
+    key_lookup_timeout_s: float = 3.0
+    key_negative_ttl_s: float = 1.0
+    key_cache_size: int = 10_000
+    touch_interval_s: float = 10.0
+
+    # Usage files and the end of the process.
+    usage_file_bytes: int = 64 * MIB
+    usage_backlog: int = 10_000
+    usage_retry_s: float = 1.0
+    shutdown_timeout_s: float = 30.0

@@ -1,0 +1,134 @@
+"""What a caller asks, read from the body, and the body that goes to the engine.
+
+Only `model` is replaced and usage asked for; every other field stays as the bytes that came
+(GW-05). Never interprets sampling fields: that is the engine's business.
+"""
+
+import math
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from apps.gateway.plane.core import errors
+
+STREAMING_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
+INFERENCE_PATHS = STREAMING_PATHS | {"/v1/embeddings"}
+MAX_MODEL_CHARS = 256
+TEXT_BYTES_PER_TOKEN = 4
+_PROMPT_FIELDS = ("messages", "prompt", "input")
+
+_fields = msgspec.json.Decoder(dict[str, Raw])
+_encoder = msgspec.json.Encoder()
+
+
+class Call(msgspec.Struct):
+    """One parsed request. `wants_usage`: the caller itself asked for the usage chunk."""
+
+    path: str
+    model: str
+    stream: bool
+    wants_usage: bool
+    fields: dict[str, Raw]
+
+
+def parse_call(path: str, body: bytes) -> Call:
+    """Reads a JSON body. Raises CallError 400 that names the field and the rule."""
+    try:
+        body.decode()
+        fields = _fields.decode(body)
+    except UnicodeDecodeError as error:
+        raise errors.malformed(f"byte {error.start} is not UTF-8") from None
+    except RecursionError:
+        raise errors.malformed("it is nested too deeply") from None
+    except msgspec.ValidationError:
+        raise errors.malformed("it is not an object") from None
+    except msgspec.DecodeError as error:
+        raise errors.malformed(str(error) if body.strip() else "it is empty") from None
+    streams = path in STREAMING_PATHS and _read_stream(fields)
+    wants_usage = streams and _read_include_usage(fields)
+    return Call(path, _read_model(fields), streams, wants_usage, fields)
+
+
+def build_upstream_body(call: Call, served_name: str, *, ask_usage: bool = True) -> bytes:
+    """The body for the engine, with its own model name; asks for usage in every stream (GW-12)."""
+    fields = dict(call.fields)
+    fields["model"] = Raw(_encoder.encode(served_name))
+    if call.stream:
+        options = _options(fields) or {}
+        if ask_usage:
+            options["include_usage"] = Raw(b"true")
+            fields["stream_options"] = Raw(_encoder.encode(options))
+        elif not call.wants_usage:
+            fields.pop("stream_options", None)
+    return _encoder.encode(fields)
+
+
+def estimate_prompt_tokens(call: Call) -> int:
+    """A count for engines that report none: text bytes / 4, token ids one each, images nothing."""
+    for name in _PROMPT_FIELDS:
+        raw = call.fields.get(name)
+        if raw is not None:
+            return _count(msgspec.json.decode(bytes(raw)))
+    return 0
+
+
+def estimate_text_tokens(text_bytes: int) -> int:
+    return math.ceil(text_bytes / TEXT_BYTES_PER_TOKEN)
+
+
+def _read_model(fields: dict[str, Raw]) -> str:
+    raw = fields.get("model")
+    if raw is None or bytes(raw) == b"null":
+        raise errors.missing_model()
+    try:
+        model = msgspec.json.decode(bytes(raw), type=str)
+    except msgspec.ValidationError:
+        raise errors.bad_field("model", "expected a string") from None
+    if not model.strip():
+        raise errors.missing_model()
+    if len(model) > MAX_MODEL_CHARS:
+        raise errors.bad_field("model", f"expected at most {MAX_MODEL_CHARS} characters")
+    return model
+
+
+def _read_stream(fields: dict[str, Raw]) -> bool:
+    # Raw compares by identity of its buffer, so its bytes are what must be compared.
+    value = bytes(fields.get("stream", b"false"))
+    if value == b"true":
+        return True
+    if value in (b"false", b"null"):
+        return False
+    raise errors.bad_field("stream", "expected true or false")
+
+
+def _options(fields: dict[str, Raw]) -> dict[str, Raw] | None:
+    raw = bytes(fields.get("stream_options", b"null"))
+    if raw == b"null":
+        return None
+    try:
+        return _fields.decode(raw)
+    except msgspec.ValidationError:
+        raise errors.bad_field("stream_options", "expected an object") from None
+
+
+def _read_include_usage(fields: dict[str, Raw]) -> bool:
+    """False is the same as absent: the caller sees no usage chunk, the engine is asked all the same."""
+    options = _options(fields) or {}
+    value = bytes(options.get("include_usage", b"false"))
+    if value not in (b"true", b"false", b"null"):
+        raise errors.bad_field("stream_options.include_usage", "expected true or false")
+    return value == b"true"
+
+
+def _count(prompt: Any) -> int:
+    """Tokens of a decoded `messages`, `prompt` or `input`."""
+    if isinstance(prompt, str):
+        return estimate_text_tokens(len(prompt.encode()))
+    if isinstance(prompt, list):
+        if prompt and all(isinstance(item, int) for item in prompt):
+            return len(prompt)
+        return sum(_count(item) for item in prompt)
+    if isinstance(prompt, dict):
+        return _count(prompt.get("content", prompt.get("text")))
+    return 0

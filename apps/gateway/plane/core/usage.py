@@ -1,0 +1,126 @@
+"""Token counts as an engine reports them, and the one policy that turns a call into a record.
+
+The policy is written out in docs/usage.md. Never guesses over a reported number: an engine that
+says 0 is billed 0.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from apps.usage.record import Ending, UsageEntry
+
+MAX_TOKENS = 2_000_000_000
+MAX_NAME_CHARS = 256
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Counts that an engine itself reported."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+class CallFacts(msgspec.Struct):
+    """What is known of a call so far; the shell fills it as the call goes on.
+
+    `delivered` counts the content pieces that were handed to the caller.
+    """
+
+    request_id: str
+    started_at: float
+    path: str
+    tenant_id: str = ""
+    tenant_slug: str = ""
+    member: str = ""
+    key_id: str = ""
+    key_prefix: str = ""
+    model: str = ""
+    route_id: str = ""
+    group_id: str = ""
+    task_id: str = ""
+    attempt: int = 0
+    stream: bool = False
+    usage: Usage | None = None
+    delivered: int = 0
+    ttft_ms: int | None = None
+
+
+def parse_usage(value: Any) -> Usage | None:
+    """Reads a decoded `usage` object; None when there is none or it makes no sense."""
+    if not isinstance(value, dict):
+        return None
+    prompt = _count(value.get("prompt_tokens"))
+    completion = _count(value.get("completion_tokens"))
+    if prompt is None:
+        return None
+    if completion is None:
+        # Embeddings report no completion; anything else that omits it reports nothing usable.
+        if "completion_tokens" in value or "total_tokens" not in value:
+            return None
+        completion = 0
+    details = value.get("prompt_tokens_details")
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return Usage(prompt, completion, min(cached or 0, prompt))
+
+
+def settle(
+    facts: CallFacts,
+    ending: Ending,
+    *,
+    http_status: int,
+    duration_ms: int,
+    estimate_prompt: Callable[[], int] | None = None,
+) -> UsageEntry:
+    """The record of an ended call (GW-12), by the policy of docs/usage.md.
+
+    Reported usage is billed as it is. Without it: nothing delivered costs nothing, else the
+    estimated prompt and what was delivered, marked `estimated`.
+    """
+    prompt = completion = cached = 0
+    estimated = False
+    if ending in (Ending.REFUSED, Ending.NO_BACKEND):
+        pass
+    elif facts.usage is not None:
+        prompt, completion, cached = (
+            facts.usage.prompt_tokens,
+            facts.usage.completion_tokens,
+            facts.usage.cached_tokens,
+        )
+    elif facts.delivered > 0 or ending is Ending.COMPLETED:
+        prompt = estimate_prompt() if estimate_prompt is not None else 0
+        completion = facts.delivered
+        estimated = True
+    return UsageEntry(
+        request_id=facts.request_id,
+        started_at=facts.started_at,
+        path=facts.path,
+        ending=ending,
+        http_status=http_status,
+        tenant_id=facts.tenant_id,
+        tenant_slug=facts.tenant_slug,
+        member=facts.member,
+        key_id=facts.key_id,
+        key_prefix=facts.key_prefix,
+        # PostgreSQL takes no NUL in text, and a refused name can be anything.
+        model=facts.model.replace("\x00", "")[:MAX_NAME_CHARS],
+        route_id=facts.route_id,
+        group_id=facts.group_id,
+        task_id=facts.task_id,
+        attempt=facts.attempt,
+        stream=facts.stream,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cached_tokens=cached,
+        estimated=estimated,
+        ttft_ms=facts.ttft_ms,
+        duration_ms=duration_ms,
+    )
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS:
+        return value
+    return None

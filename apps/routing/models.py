@@ -1,0 +1,61 @@
+"""Endpoints and model routes (SVC-01): what callers name, and which group serves it."""
+
+from django.conf import settings
+from django.db import models
+
+from apps.core.fields import PublicIdField
+from apps.tenants.models import ApiKey, Tenant
+from apps.workloads.models import TaskGroup
+
+
+class Balancing(models.TextChoices):
+    ROUND_ROBIN = "round_robin", "round_robin"
+    RANDOM = "random", "random"
+    LEAST_CONNECTIONS = "least_connections", "least_connections"
+
+
+class ModelRoute(models.Model):
+    """model name -> group (GW-03). Lowest priority number first, then by weight; weight 0 = reserve."""
+
+    public_id = PublicIdField(kind="route")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="routes")
+    model_name = models.CharField(max_length=200)
+    group = models.ForeignKey(TaskGroup, on_delete=models.CASCADE, related_name="routes")
+    priority = models.IntegerField(default=0)
+    weight = models.PositiveIntegerField(default=100)
+    version = models.CharField(max_length=50, default="v1")
+    active = models.BooleanField(default=True)
+    balancing = models.CharField(
+        max_length=20, choices=Balancing.choices, default=Balancing.LEAST_CONNECTIONS
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["model_name", "priority"]
+
+    def __str__(self) -> str:
+        return f"{self.model_name} -> {self.group}"
+
+
+class InferenceEndpoint(models.Model):
+    """The outward face of a group, with its key. It points to its group, so a deleted endpoint
+    leaves no reference behind. `external_port` is kept and has no effect (SVC-07)."""
+
+    public_id = PublicIdField(kind="endpoint")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="endpoints")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT)
+    name = models.CharField(max_length=200)
+    group = models.OneToOneField(TaskGroup, on_delete=models.CASCADE, related_name="endpoint")
+    api_key = models.ForeignKey(ApiKey, null=True, on_delete=models.SET_NULL, related_name="endpoints")
+    port = models.PositiveIntegerField()
+    external_port = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "name"], name="one_endpoint_a_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

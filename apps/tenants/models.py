@@ -1,0 +1,110 @@
+"""People and tenants: users, memberships, shared groups, quotas, API keys."""
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from apps.core.fields import PublicIdField
+
+
+class Role(models.TextChoices):
+    """Roles by membership (TEN-02); the platform operator stands above tenants (User.is_operator)."""
+
+    OWNER = "owner", _("owner")
+    ADMIN = "admin", _("admin")
+    MEMBER = "member", _("member")
+    VIEWER = "viewer", _("viewer")
+
+
+class User(AbstractUser):
+    """A person. Operators are superusers; everybody else acts through memberships."""
+
+    public_id = PublicIdField(kind="user")
+    language = models.CharField(max_length=10, blank=True, default="")
+    time_zone = models.CharField(max_length=50, blank=True, default="")
+
+    @property
+    def is_operator(self) -> bool:
+        return self.is_active and self.is_superuser
+
+
+class TenantStatus(models.TextChoices):
+    ACTIVE = "active", _("active")
+    SUSPENDED = "suspended", _("suspended")
+
+
+class Tenant(models.Model):
+    """TEN-01. While suspended its keys answer 403 and nothing of it is placed or deleted."""
+
+    public_id = PublicIdField(kind="tenant")
+    slug = models.SlugField(unique=True)
+    name = models.CharField(max_length=200)
+    status = models.CharField(max_length=20, choices=TenantStatus.choices, default=TenantStatus.ACTIVE)
+    suspended_reason = models.CharField(max_length=500, blank=True, default="")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["slug"]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class Quota(models.Model):
+    """TEN-07. Empty = no limit. The row is locked by whoever creates or scales, so that parallel
+    requests count one after the other."""
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, related_name="quota")
+    gpus = models.PositiveIntegerField(null=True, blank=True)
+    task_groups = models.PositiveIntegerField(null=True, blank=True)
+    replicas = models.PositiveIntegerField(null=True, blank=True)
+    endpoints = models.PositiveIntegerField(null=True, blank=True)
+    tokens_per_day = models.PositiveBigIntegerField(null=True, blank=True)
+    tokens_per_month = models.PositiveBigIntegerField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return str(self.tenant)
+
+
+class Membership(models.Model):
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=10, choices=Role.choices, default=Role.MEMBER)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "tenant"], name="one_membership_each")]
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.tenant}: {self.role}"
+
+
+class SharedGroup(models.Model):
+    """Tenants that an operator declares to share cards and services (TEN-03). None = isolation."""
+
+    name = models.CharField(max_length=100, unique=True)
+    tenants = models.ManyToManyField(Tenant, related_name="shared_groups", blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ApiKey(models.Model):
+    """A gateway key (TEN-06): sha256 and display prefix only; the key itself is shown once."""
+
+    public_id = PublicIdField(kind="key")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_keys")
+    member = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_keys")
+    name = models.CharField(max_length=200)
+    sha256 = models.CharField(max_length=64, unique=True, editable=False)
+    prefix = models.CharField(max_length=20, editable=False)
+    allowed_models = models.JSONField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}...)"

@@ -1,0 +1,47 @@
+"""Usage: one row per gateway request (GW-12), and how far each journal file has been read."""
+
+from django.db import models
+
+
+class UsageRecord(models.Model):
+    """Fields as apps.usage.record.UsageEntry. No foreign keys: names stay when things go."""
+
+    request_id = models.CharField(max_length=64, unique=True)
+    started_at = models.DateTimeField(db_index=True)
+    path = models.CharField(max_length=100)
+    ending = models.CharField(max_length=30)
+    http_status = models.PositiveIntegerField()
+    tenant_id = models.CharField(max_length=40, blank=True, default="", db_index=True)
+    tenant_slug = models.CharField(max_length=50, blank=True, default="")
+    member = models.CharField(max_length=150, blank=True, default="")
+    key_id = models.CharField(max_length=40, blank=True, default="")
+    key_prefix = models.CharField(max_length=20, blank=True, default="")
+    model = models.CharField(max_length=200, blank=True, default="")
+    route_id = models.CharField(max_length=40, blank=True, default="")
+    group_id = models.CharField(max_length=40, blank=True, default="")
+    task_id = models.CharField(max_length=40, blank=True, default="")
+    attempt = models.PositiveIntegerField(default=0)
+    stream = models.BooleanField(default=False)
+    prompt_tokens = models.PositiveBigIntegerField(default=0)
+    completion_tokens = models.PositiveBigIntegerField(default=0)
+    cached_tokens = models.PositiveBigIntegerField(default=0)
+    estimated = models.BooleanField(default=False)
+    ttft_ms = models.PositiveIntegerField(null=True)
+    duration_ms = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ["-started_at", "-pk"]
+
+    def __str__(self) -> str:
+        return self.request_id
+
+
+class UsageFile(models.Model):
+    """A gateway process's journal file and the offset up to which its lines are rows."""
+
+    name = models.CharField(max_length=200, unique=True)
+    offset = models.BigIntegerField(default=0)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.offset}"

@@ -1,0 +1,175 @@
+"""Groups, tasks, claims, events. States are written by `state.py` alone."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from agent.contract.states import Parallelism, Phase, State, TaskType
+from apps.core.fields import EncryptedTextField, PublicIdField
+from apps.fleet.models import Card, Node
+from apps.tenants.models import Tenant
+
+
+def choices(kind: type) -> list[tuple[str, str]]:
+    return [(item.value, item.value) for item in kind]  # type: ignore[attr-defined]
+
+
+class TaskGroup(models.Model):
+    """A service, training run or container set (SVC-01, -02). Its state is derived (LIFE-05)."""
+
+    public_id = PublicIdField(kind="group")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="task_groups")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT)
+    name = models.CharField(max_length=200)
+    model_name = models.CharField(max_length=200)
+    task_type = models.CharField(max_length=20, choices=choices(TaskType))
+    parallelism = models.CharField(max_length=20, choices=choices(Parallelism))
+    world_size = models.PositiveIntegerField(default=1)
+    min_replicas = models.PositiveIntegerField(default=1)
+    max_replicas = models.PositiveIntegerField(default=1)
+    enable_api = models.BooleanField(default=False)
+    idle_timeout_minutes = models.PositiveIntegerField(default=0)
+    gpu_memory_utilization = models.PositiveIntegerField(null=True)
+    priority = models.IntegerField(default=0)
+    preemptible = models.BooleanField(default=False)
+    labels = models.JSONField(default=dict)
+    health_check = models.JSONField(default=dict)
+    scale_policy = models.JSONField(default=dict)
+    schedule_window = models.JSONField(default=dict)
+    inference_templates = models.JSONField(default=list)
+    current_generation = models.PositiveIntegerField(default=1)
+    rolling_update_state = models.CharField(max_length=20, blank=True, default="")
+    rolling_update_message = models.TextField(blank=True, default="")
+    state = models.CharField(max_length=20, choices=choices(State), default=State.PENDING)
+    state_since = models.DateTimeField()
+    version = models.PositiveBigIntegerField(default=0)
+    created_at = models.DateTimeField()
+    # Set when deletion is asked for: hidden from its people, gone once every task is confirmed gone.
+    deleted_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "name"], condition=Q(deleted_at__isnull=True), name="one_live_group_a_name"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class GroupWarning(models.Model):
+    """Something about a group that its people should mend; it did not stop the creation (SVC-05)."""
+
+    group = models.ForeignKey(TaskGroup, on_delete=models.CASCADE, related_name="warning_rows")
+    code = models.CharField(max_length=50)
+    params = models.JSONField(default=dict)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.code
+
+
+class Task(models.Model):
+    """One container or engine process. `attempt` rises at each placement (LIFE-08)."""
+
+    public_id = PublicIdField(kind="task")
+    group = models.ForeignKey(TaskGroup, on_delete=models.CASCADE, related_name="tasks")
+    rank = models.PositiveIntegerField(default=0)
+    generation = models.PositiveIntegerField(default=1)
+    name = models.CharField(max_length=220)
+    # intent
+    image = models.CharField(max_length=300)
+    engine = models.CharField(max_length=30, blank=True, default="")
+    gpu_required = models.PositiveIntegerField(default=1)
+    gpu_type = models.CharField(max_length=100, blank=True, default="")
+    model_path = models.CharField(max_length=1000, blank=True, default="")
+    ports = models.JSONField(default=list)
+    env = models.JSONField(default=dict)
+    volumes = models.JSONField(default=list)
+    command = models.JSONField(default=list)
+    kv_offload_gb = models.PositiveIntegerField(null=True)
+    estimated_gpu_memory_mb = models.PositiveIntegerField(null=True)
+    timeout_seconds = models.PositiveIntegerField(null=True)
+    pull_credentials = EncryptedTextField(blank=True, default="")
+    # progress
+    state = models.CharField(max_length=20, choices=choices(State), default=State.PENDING, db_index=True)
+    state_since = models.DateTimeField()
+    deadline_at = models.DateTimeField(null=True)
+    version = models.PositiveBigIntegerField(default=0)
+    phase = models.CharField(max_length=20, choices=choices(Phase), blank=True, default=Phase.NONE)
+    attempt = models.PositiveIntegerField(default=0)
+    node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="tasks")
+    reason_code = models.CharField(max_length=50, blank=True, default="")
+    reason_params = models.JSONField(default=dict)
+    refusals = models.JSONField(default=list)  # [{code, params}]: why no node takes it now
+    last_error = models.JSONField(default=dict)  # {code, params, exit_code, log_lines, at}
+    rebuilds = models.PositiveIntegerField(default=0)
+    not_before = models.DateTimeField(null=True)  # back-off before the next placement
+    running_since = models.DateTimeField(null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["group", "generation", "rank"]
+        constraints = [
+            models.UniqueConstraint(fields=["group", "generation", "rank"], name="one_task_a_rank")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Claim(models.Model):
+    """One placement: this attempt of a task holds room on a node, until its agent confirms that the
+    container is gone. `incarnation` is the run of the agent that took it on ("" = nobody yet)."""
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="claims")
+    attempt = models.PositiveIntegerField()
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="claims")
+    incarnation = models.CharField(max_length=64, blank=True, default="")
+    claimed_at = models.DateTimeField(null=True)
+    stop_requested = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+    released_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["task", "attempt"], name="one_claim_an_attempt")]
+        indexes = [models.Index(fields=["node"], condition=Q(released_at__isnull=True), name="live_claims")]
+
+    def __str__(self) -> str:
+        return f"{self.task}/{self.attempt} on {self.node}"
+
+
+class CardClaim(models.Model):
+    """What a claim holds of one card: a percentage of it, or (empty) the card alone (SCHED-05)."""
+
+    claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="cards")
+    card = models.ForeignKey(Card, on_delete=models.CASCADE, related_name="claims")
+    percent = models.PositiveIntegerField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["claim", "card"], name="one_share_a_card")]
+
+    def __str__(self) -> str:
+        return f"{self.claim}: {self.card}"
+
+
+class Event(models.Model):
+    """One move or notable moment of a group or task: from, to, reason, actor, time (LIFE-01)."""
+
+    group = models.ForeignKey(TaskGroup, on_delete=models.CASCADE, related_name="events")
+    task = models.ForeignKey(Task, null=True, on_delete=models.CASCADE, related_name="events")
+    attempt = models.PositiveIntegerField(null=True)
+    from_state = models.CharField(max_length=20, blank=True, default="")
+    to_state = models.CharField(max_length=20, blank=True, default="")
+    code = models.CharField(max_length=50)
+    params = models.JSONField(default=dict)
+    actor = models.CharField(max_length=100)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["at", "pk"]
+
+    def __str__(self) -> str:
+        return f"{self.from_state}>{self.to_state} {self.code}"

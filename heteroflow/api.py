@@ -1,0 +1,14 @@
+"""The REST API's addresses: /api/v1/..., the schema and its offline page."""
+
+from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+
+urlpatterns = [
+    path("v1/", include("apps.tenants.api.urls")),
+    path("v1/", include("apps.inference.api.urls")),
+    path("v1/", include("apps.routing.api.urls")),
+    path("v1/", include("apps.fleet.api.urls")),
+    path("v1/", include("apps.streams.api.urls")),
+    path("schema.json", SpectacularAPIView.as_view(), name="schema"),
+    path("schema/", SpectacularSwaggerView.as_view(url_name="schema"), name="schema-page"),
+]

@@ -1,0 +1,225 @@
+"""Settings that every profile shares. Durations are in seconds and may be set by environment."""
+
+from datetime import timedelta
+
+from django.utils.translation import gettext_lazy as _
+
+from heteroflow.env import DATA_DIR, ROOT, env
+
+BASE_DIR = ROOT
+DEBUG = False
+ROOT_URLCONF = "heteroflow.urls"
+ASGI_APPLICATION = "heteroflow.asgi.application"
+WSGI_APPLICATION = "heteroflow.wsgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_USER_MODEL = "tenants.User"
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+TESTING = False
+
+INSTALLED_APPS = [
+    "unfold",
+    "unfold.contrib.filters",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "rest_framework_simplejwt",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "channels",
+    "axes",
+    "apps.core.apps.CoreConfig",
+    "apps.tenants.apps.TenantsConfig",
+    "apps.fleet.apps.FleetConfig",
+    "apps.catalog.apps.CatalogConfig",
+    "apps.workloads.apps.WorkloadsConfig",
+    "apps.routing.apps.RoutingConfig",
+    "apps.usage.apps.UsageConfig",
+    "apps.streams.apps.StreamsConfig",
+    "apps.scheduling.apps.SchedulingConfig",
+    "apps.recovery.apps.RecoveryConfig",
+    "apps.gateway.apps.GatewayConfig",
+    "apps.inference.apps.InferenceConfig",
+    "apps.agentlink.apps.AgentlinkConfig",
+    "apps.console.apps.ConsoleConfig",
+    "apps.portal.apps.PortalConfig",
+    "apps.ops.apps.OpsConfig",
+]
+
+MIDDLEWARE = [
+    "apps.core.requests.RequestIdMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [ROOT / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+# People (TEN-05): sessions for the web, JWT for the API, guessing slowed by axes for both.
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+AXES_FAILURE_LIMIT = env.int("SIGN_IN_FAILURE_LIMIT", default=5)
+AXES_COOLOFF_TIME = timedelta(seconds=env.int("SIGN_IN_COOLOFF_S", default=300))
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_HTTP_RESPONSE_CODE = 429
+AXES_ENABLE_ACCESS_FAILURE_LOG = False
+AXES_VERBOSE = False
+LOGIN_URL = "portal:sign_in"
+LOGIN_REDIRECT_URL = "portal:services"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Lax"
+X_FRAME_OPTIONS = "DENY"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+DATA_UPLOAD_MAX_MEMORY_SIZE = env.int("API_BODY_MAX_BYTES", default=2 * 1024 * 1024)
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rest_framework_simplejwt.authentication.JWTAuthentication",
+        "apps.core.requests.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["apps.core.requests.StrictJSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "apps.core.pages.Pages",
+    "PAGE_SIZE": 50,
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "EXCEPTION_HANDLER": "apps.core.problems.exception_handler",
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+}
+SIMPLE_JWT = {
+    "ACCESS_TOKEN_LIFETIME": timedelta(seconds=env.int("ACCESS_TOKEN_S", default=900)),
+    "REFRESH_TOKEN_LIFETIME": timedelta(seconds=env.int("REFRESH_TOKEN_S", default=7 * 86400)),
+    "USER_ID_FIELD": "public_id",
+    "USER_ID_CLAIM": "sub",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "HeteroFlow",
+    "DESCRIPTION": "Services, tasks, keys, routes and nodes. Inference itself is under /v1 (OpenAI's shape).",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "ENUM_NAME_OVERRIDES": {"StateEnum": "agent.contract.states.State"},
+}
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [ROOT / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "/static/"
+STATIC_ROOT = DATA_DIR / "static"
+STATICFILES_DIRS = [ROOT / "static"]
+WHITENOISE_USE_FINDERS = True
+MEDIA_ROOT = DATA_DIR / "files"
+
+UNFOLD = {
+    "SITE_TITLE": "HeteroFlow",
+    "SITE_HEADER": "HeteroFlow",
+    "SITE_SUBHEADER": _("operator console"),
+    "SITE_URL": "/",
+    "SHOW_HISTORY": False,
+    "SHOW_LANGUAGES": True,
+}
+
+# Loops (SCHED-01, RECOV-06). Each period is a setting; tests shorten them.
+SCHEDULING_PERIOD_S = env.float("SCHEDULING_PERIOD_S", default=1.0)
+RECOVERY_PERIOD_S = env.float("RECOVERY_PERIOD_S", default=5.0)
+TICK_LEASE_TTL_S = env.float("TICK_LEASE_TTL_S", default=4.0)
+COMMIT_SLICE = env.int("COMMIT_SLICE", default=500)
+
+# Nodes and tasks.
+HEARTBEAT_PERIOD_S = env.float("HEARTBEAT_PERIOD_S", default=5.0)
+NODE_SILENT_S = env.float("NODE_SILENT_S", default=30.0)
+START_DEADLINE_S = env.float("START_DEADLINE_S", default=900.0)
+CLAIM_DEADLINE_S = env.float("CLAIM_DEADLINE_S", default=60.0)
+STOP_DEADLINE_S = env.float("STOP_DEADLINE_S", default=120.0)
+STOP_GRACE_S = env.float("STOP_GRACE_S", default=10.0)
+REBUILD_MAX = env.int("REBUILD_MAX", default=5)
+REBUILD_STABLE_S = env.float("REBUILD_STABLE_S", default=60.0)
+REBUILD_DELAY_S = env.float("REBUILD_DELAY_S", default=2.0)
+JOIN_TOKEN_TTL_S = env.int("JOIN_TOKEN_TTL_S", default=3600)
+VRAM_RESERVE_MB = env.int("VRAM_RESERVE_MB", default=500)
+VRAM_RESERVE_RATIO = env.float("VRAM_RESERVE_RATIO", default=0.10)
+PUBLIC_URL = env.str("PUBLIC_URL", default="http://127.0.0.1:3333")
+
+# Gateway.
+HETEROFLOW_USAGE_DIR = DATA_DIR / "usage"
+
+# Celery: a task is a hint, rows are the truth.
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_TASK_DEFAULT_QUEUE = "work"
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TIMEZONE = "UTC"
+HINTS_INLINE = False
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {
+        "mask": {"()": "apps.core.masking.MaskSecrets"},
+        "request": {"()": "apps.core.requests.AddRequestId"},
+    },
+    "formatters": {
+        "line": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"},
+    },
+    "handlers": {
+        "console": {
+            "class": "logging.StreamHandler",
+            "formatter": "line",
+            "filters": ["mask", "request"],
+        }
+    },
+    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
+    "loggers": {
+        "celery": {"level": "WARNING"},
+        "axes": {"level": "WARNING"},
+        "django.channels.server": {"level": "WARNING"},
+        "uvicorn.access": {"level": "WARNING"},
+        "uvicorn.error": {"level": "INFO"},
+        "django.request": {"level": "ERROR"},
+    },
+}

@@ -1,0 +1,37 @@
+"""One machine, no services: SQLite, in-memory broker and channel layer (`make run`).
+
+Keys are made once by `manage.py up` and rest in DATA_DIR/secrets.json with mode 0600.
+"""
+
+import json
+
+from django.core.exceptions import ImproperlyConfigured
+
+from heteroflow.settings.base import *
+
+_secrets_path = DATA_DIR / "secrets.json"
+_stored = json.loads(_secrets_path.read_text()) if _secrets_path.exists() else {}
+SECRET_KEY = env.str("SECRET_KEY", default=_stored.get("secret_key", ""))
+ENCRYPTION_KEYS = env.list("ENCRYPTION_KEYS", default=_stored.get("encryption_keys", []))
+if not SECRET_KEY or not ENCRYPTION_KEYS:
+    raise ImproperlyConfigured(
+        "The embedded profile has no keys yet: start it by `make run`, or set SECRET_KEY and ENCRYPTION_KEYS."
+    )
+
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": DATA_DIR / "heteroflow.sqlite3",
+        "CONN_MAX_AGE": 60,
+        "OPTIONS": {
+            "timeout": 20,
+            # DEFERRED transactions fail with "locked" when they turn into writers; IMMEDIATE ones wait.
+            "transaction_mode": "IMMEDIATE",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        },
+    }
+}
+CELERY_BROKER_URL = "memory://"
+CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.05}
+CHANNEL_LAYERS = {"default": {"BACKEND": "heteroflow.layers.LoopAwareInMemoryLayer"}}
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}

@@ -1,0 +1,34 @@
+"""The suite: SQLite, in-memory broker, short periods, fixed keys that guard nothing."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from heteroflow.settings.base import *
+
+TESTING = True
+DATA_DIR = Path(os.environ.get("TEST_DATA_DIR") or tempfile.mkdtemp(prefix="heteroflow-test-"))
+SECRET_KEY = "only-for-tests-" + "x" * 40
+ENCRYPTION_KEYS = ["MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="]
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": DATA_DIR / "unused.sqlite3",
+        "OPTIONS": {
+            "timeout": 20,
+            "transaction_mode": "IMMEDIATE",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;",
+        },
+        # A file, not memory: tests with threads need real locking.
+        "TEST": {"NAME": DATA_DIR / "test.sqlite3"},
+    }
+}
+CELERY_BROKER_URL = "memory://"
+CHANNEL_LAYERS = {"default": {"BACKEND": "heteroflow.layers.LoopAwareInMemoryLayer"}}
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+STATIC_ROOT = DATA_DIR / "static"
+MEDIA_ROOT = DATA_DIR / "files"
+HETEROFLOW_USAGE_DIR = DATA_DIR / "usage"
+HINTS_INLINE = True
+AXES_ENABLED = True
