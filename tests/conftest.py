@@ -1,0 +1,58 @@
+"""Fixtures that every test may use: people, their viewers, and clients that act as them."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+from rest_framework.test import APIClient
+
+from apps.tenants.models import Tenant, User
+from apps.tenants.scope import Viewer, viewer_of
+from tests import factories
+
+
+@pytest.fixture
+def now() -> datetime:
+    """The moment that tests pass as `now`."""
+    return factories.NOW
+
+
+@pytest.fixture
+def operator(db: None) -> User:
+    """A platform operator."""
+    return factories.make_operator()
+
+
+@pytest.fixture
+def tenant(db: None) -> Tenant:
+    """A tenant without limits."""
+    return factories.make_tenant()
+
+
+@pytest.fixture
+def member(tenant: Tenant) -> User:
+    """A member of `tenant`."""
+    return factories.make_member(tenant)
+
+
+@pytest.fixture
+def viewer() -> Callable[[User], Viewer]:
+    """`viewer(user)`: the scope on whose behalf services and selectors act."""
+    return viewer_of
+
+
+@pytest.fixture
+def api_client() -> Callable[..., APIClient]:
+    """`api_client(user)`: a client of the REST API that acts as the user; nobody without one.
+
+    Answers of unexpected errors are 500, as outside of tests, instead of a raised exception.
+    """
+
+    def build(user: User | None = None) -> APIClient:
+        client = APIClient(raise_request_exception=False)
+        client.default_format = "json"
+        if user is not None:
+            client.force_authenticate(user)
+        return client
+
+    return build
