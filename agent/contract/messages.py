@@ -112,6 +112,9 @@ class HeartbeatRequest(msgspec.Struct, tag="heartbeat"):
     host: HostReport
     dial: DialTarget | DoorTarget
     cards: list[CardReport] = []
+    # True: the driver does not answer now. `cards` then holds the last ones known, without measured
+    # values, and a card that is missing from it has not vanished.
+    cards_unknown: bool = False
     engines: list[EngineReport] = []
     running: list[RunningReport] = []
     port_range: tuple[int, int] = (20000, 20999)
