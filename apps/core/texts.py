@@ -66,6 +66,17 @@ TEXTS: dict[str, Promise] = {
     "tenant_suspended": _("The tenant is suspended: %(why)s"),
     "already_revoked": _("The key is revoked; issue a new one."),
     "move_not_allowed": _("From state %(state)s this is not possible."),
+    # states as words
+    "state_pending": _("waiting"),
+    "state_scheduling": _("starting"),
+    "state_running": _("running"),
+    "state_sleeping": _("sleeping"),
+    "state_waking": _("waking"),
+    "state_draining": _("draining"),
+    "state_stopping": _("stopping"),
+    "state_completed": _("completed"),
+    "state_failed": _("failed"),
+    "state_stopped": _("stopped"),
     # why a task is as it is
     "created": _("Created."),
     "placed": _("Placed on node %(node)s."),
@@ -99,6 +110,9 @@ TEXTS: dict[str, Promise] = {
     "stop_requested": _("Stop was asked for."),
     "delete_requested": _("Deletion was asked for."),
     "stop_confirmed": _("The node confirms that it is gone."),
+    "stop_unconfirmed": _(
+        "Its node did not confirm the stop within %(after_s)s s; its card stays held until it does."
+    ),
     "rebuild": _("Rebuilt, attempt %(rebuild)s of %(max)s."),
     "rebuilds_spent": _("Given up after %(max)s rebuilds; the last error stands beside it."),
     "completed": _("Completed."),
