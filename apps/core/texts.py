@@ -67,8 +67,8 @@ TEXTS: dict[str, Promise] = {
     "already_revoked": _("The key is revoked; issue a new one."),
     "move_not_allowed": _("From state %(state)s this is not possible."),
     # states as words
-    "state_pending": _("waiting"),
-    "state_scheduling": _("starting"),
+    "state_pending": _("pending"),
+    "state_scheduling": _("scheduling"),
     "state_running": _("running"),
     "state_sleeping": _("sleeping"),
     "state_waking": _("waking"),
