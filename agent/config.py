@@ -56,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_round_s: float = 1.0
     log_lines_a_round: int = 2000  # AGENT-10
     leftover_log_delay_s: float = 10.0
+    log_keep_s: float = 86400.0
     engine_probe_heartbeats: int = 20  # AGENT-11
     gpu_timeout_s: float = 3.0
 

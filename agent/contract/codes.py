@@ -49,6 +49,7 @@ class Code(StrEnum):
     STOP_REQUESTED = "stop_requested"
     DELETE_REQUESTED = "delete_requested"
     STOP_CONFIRMED = "stop_confirmed"
+    STOP_UNCONFIRMED = "stop_unconfirmed"
     REBUILD = "rebuild"
     REBUILDS_SPENT = "rebuilds_spent"
     COMPLETED = "completed"

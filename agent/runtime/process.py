@@ -18,7 +18,6 @@ import threading
 from importlib import metadata
 from pathlib import Path
 
-
 from agent.config import Settings
 from agent.contract.codes import Code, reason
 from agent.contract.messages import CardReport, EngineReport, TaskSpec

@@ -18,7 +18,6 @@ from agent.supervisor.health import Outcome, Probe, Work
 
 log = logging.getLogger("agent.supervisor")
 METRICS_TIMEOUT_S = 10.0
-MAX_BODY = 1 << 20
 
 
 class ProbeTarget(msgspec.Struct, frozen=True):
@@ -97,7 +96,7 @@ class Prober:
             ) as response:
                 if response.status != 200:
                     return None
-                body = await response.content.read(MAX_BODY)
+                body = await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             log.debug("metrics of port %d were not read: %s", target.port, _words(error))
             return None
