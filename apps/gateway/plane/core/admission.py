@@ -28,9 +28,14 @@ def hash_bearer(authorization: bytes | None) -> str:
     return hashlib.sha256(secret).hexdigest()
 
 
-def is_live(key: Key | None, *, now: float) -> bool:
-    """Whether the key exists and has not expired; the instant of expiry counts as expired."""
-    return key is not None and (key.expires_at is None or now < key.expires_at)
+def require_live(key: Key | None, *, now: float) -> Key:
+    """The key, if it is there and not expired; the instant of expiry counts as expired.
+
+    Raises CallError 401, with one text for all cases. `now` in epoch seconds.
+    """
+    if key is None or (key.expires_at is not None and key.expires_at <= now):
+        raise errors.invalid_key()
+    return key
 
 
 def require_active(key: Key) -> None:

@@ -56,4 +56,5 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     usage_file_bytes: int = 64 * MIB
     usage_backlog: int = 10_000
     usage_retry_s: float = 1.0
+    usage_flush_s: float = 1.0
     shutdown_timeout_s: float = 30.0

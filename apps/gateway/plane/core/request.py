@@ -23,13 +23,17 @@ _encoder = msgspec.json.Encoder()
 
 
 class Call(msgspec.Struct):
-    """One parsed request. `wants_usage`: the caller itself asked for the usage chunk."""
+    """One parsed request. `wants_usage`: the caller itself asked for the usage chunk.
+
+    `prompt_tokens`: an estimate made early, so that `fields` may be dropped once they were sent.
+    """
 
     path: str
     model: str
     stream: bool
     wants_usage: bool
     fields: dict[str, Raw]
+    prompt_tokens: int | None = None
 
 
 def parse_call(path: str, body: bytes) -> Call:
@@ -66,6 +70,8 @@ def build_upstream_body(call: Call, served_name: str, *, ask_usage: bool = True)
 
 def estimate_prompt_tokens(call: Call) -> int:
     """A count for engines that report none: text bytes / 4, token ids one each, images nothing."""
+    if call.prompt_tokens is not None:
+        return call.prompt_tokens
     for name in _PROMPT_FIELDS:
         raw = call.fields.get(name)
         if raw is not None:

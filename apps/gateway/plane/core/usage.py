@@ -12,7 +12,7 @@ import msgspec
 from apps.usage.record import Ending, UsageEntry
 
 MAX_TOKENS = 2_000_000_000
-MAX_NAME_CHARS = 256
+MAX_NAME_CHARS = 200
 
 
 class Usage(msgspec.Struct, frozen=True):

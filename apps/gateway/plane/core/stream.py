@@ -1,0 +1,172 @@
+"""Follows one streamed answer: renames, hides, counts, and says how it ended (GW-09, GW-12).
+
+Events pass as the engine wrote them unless `model` differs, usage must be hidden, or an error
+must be told. Accounting that fails never fails the caller.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.sse import EventCutter, EventTooLong, event_data, event_field, replace_data
+from apps.gateway.plane.core.told import upstream_reported
+from apps.gateway.plane.core.usage import Usage, parse_usage
+
+_DONE = b"[DONE]"
+DONE_EVENT = b"data: [DONE]\n\n"
+_CONTENT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call")
+
+
+class _Choice(msgspec.Struct):
+    delta: dict[str, Any] | None = None
+    text: str | None = None
+    finish_reason: Any = None
+
+
+class _Chunk(msgspec.Struct):
+    """What the gateway looks at in a chunk; unknown fields are skipped unread."""
+
+    model: Any = None
+    choices: list[_Choice] | None = None
+    usage: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+_chunks = msgspec.json.Decoder(_Chunk)
+_fields = msgspec.json.Decoder(dict[str, Raw])
+_encoder = msgspec.json.Encoder()
+
+
+class StreamScanner:
+    """State of one stream. Feed it bytes, send what it returns.
+
+    `done`: the engine said [DONE]. `fault`: the engine broke the answer; its error event is in
+    the bytes returned, nothing may follow. `usage`: the last reported counts. `pieces`: content
+    pieces in the bytes returned so far.
+    """
+
+    __slots__ = (
+        "_cutter",
+        "_hide_usage",
+        "_kept_last",
+        "_model",
+        "_name",
+        "done",
+        "fault",
+        "pieces",
+        "usage",
+    )
+
+    def __init__(self, model: str, *, hide_usage: bool, max_event_bytes: int) -> None:
+        self._cutter = EventCutter(max_event_bytes)
+        self._model = model
+        self._name = Raw(_encoder.encode(model))
+        self._hide_usage = hide_usage
+        self._kept_last = True
+        self.done = False
+        self.fault: errors.CallError | None = None
+        self.usage: Usage | None = None
+        self.pieces = 0
+
+    @property
+    def ended(self) -> bool:
+        return self.done or self.fault is not None
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The bytes for the caller that `chunk` completed: whole events, maybe none."""
+        if self.ended:
+            return b""
+        try:
+            events = self._cutter.feed(chunk)
+        except EventTooLong:
+            self.fault = errors.upstream_unreadable("holds an event that is too long")
+            return self.fault.event()
+        out = bytearray()
+        for event in events:
+            out += self._pass(event)
+            if self.ended:
+                break
+        return bytes(out)
+
+    def close(self) -> bytes:
+        """The upstream ended properly. Without [DONE] that is a broken answer, never a silent end."""
+        if not self.ended and event_data(self._cutter.rest() + b"\n\n") == _DONE:
+            self.done = True
+            return DONE_EVENT
+        return self.abort(errors.upstream_truncated)
+
+    def abort(self, fault: Callable[[], errors.CallError]) -> bytes:
+        """The error event for a stream that can't go on; nothing when it has already ended."""
+        if self.ended:
+            return b""
+        self.fault = fault()
+        return self.fault.event()
+
+    def _pass(self, event: bytes) -> bytes:
+        if event == b"\n":  # the second half of the line end of the event before
+            return event if self._kept_last else b""
+        passed = self._look(event)
+        self._kept_last = bool(passed)
+        return passed
+
+    def _look(self, event: bytes) -> bytes:
+        data = event_data(event)
+        if data is None:
+            return self._fail(event_field(event, b"error")) if b"error:" in event else event
+        if data == _DONE:
+            self.done = True
+            return event
+        try:
+            chunk = _chunks.decode(data)
+        except (msgspec.ValidationError, RecursionError):
+            return self._edit(event, data)
+        except msgspec.DecodeError:
+            return event
+        if chunk.error is not UNSET and bytes(chunk.error) != b"null":
+            return self._fail(data)
+        choices = chunk.choices or []
+        for choice in choices:
+            if is_aborted(choice.finish_reason):
+                self.fault = errors.upstream_aborted()
+                return self.fault.event()
+            self.pieces += _has_content(choice)
+        if chunk.usage is not UNSET:
+            told = msgspec.json.decode(bytes(chunk.usage))
+            self.usage = parse_usage(told) or self.usage
+            if self._hide_usage:
+                return b"" if told is not None and not choices else self._edit(event, data)
+        if isinstance(chunk.model, str) and chunk.model != self._model:
+            return self._edit(event, data)
+        return event
+
+    def _edit(self, event: bytes, data: bytes) -> bytes:
+        """The event with the caller's model name and without usage, if that is to be hidden."""
+        try:
+            fields = _fields.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            return event
+        if self._hide_usage:
+            fields.pop("usage", None)
+        if bytes(fields.get("model", b"null")).startswith(b'"'):
+            fields["model"] = self._name
+        return replace_data(event, _encoder.encode(fields))
+
+    def _fail(self, data: bytes | None) -> bytes:
+        """One well-formed error event in place of whatever form the engine's error has."""
+        self.fault = upstream_reported(data or b"")
+        return self.fault.event()
+
+
+def is_aborted(finish_reason: Any) -> bool:
+    """Whether an engine ended a choice by aborting it; some say it in an object."""
+    if isinstance(finish_reason, dict):
+        finish_reason = finish_reason.get("type")
+    return bool(finish_reason == "abort")
+
+
+def _has_content(choice: _Choice) -> bool:
+    delta: dict[str, Any] = choice.delta or {}
+    return bool(choice.text) or any(bool(delta.get(name)) for name in _CONTENT_FIELDS)

@@ -1,0 +1,321 @@
+"""The gateway as an ASGI app: paths, keys, bodies, and callers that go away.
+
+Serves the closed list of inference paths and the model list; everything else under it is a 404 in
+OpenAI's shape. Owns no rule of its own: those are in plane/core, a call's course in exchange.py.
+"""
+
+import asyncio
+import logging
+import random
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.admission import (
+    find_routes,
+    hash_bearer,
+    list_models,
+    require_active,
+    require_live,
+)
+from apps.gateway.plane.core.config import GatewayConfig
+from apps.gateway.plane.core.request import INFERENCE_PATHS, Call, estimate_prompt_tokens, parse_call
+from apps.gateway.plane.core.usage import CallFacts
+from apps.gateway.plane.io.exchange import CLIENT_GONE_STATUS, Exchange, Parts, Settlement
+from apps.gateway.plane.io.journal import Journal
+from apps.gateway.plane.io.keys import KeyDirectory, KeyFinder
+from apps.gateway.plane.io.live import LiveCounts
+from apps.gateway.plane.io.reply import Receive, Reply, Send
+from apps.gateway.plane.io.tables import Tables, TableSource
+from apps.gateway.plane.io.upstream import Upstream
+from apps.routing.table import Key, Table
+from apps.usage.record import Ending
+
+log = logging.getLogger("heteroflow.gateway")
+Scope = dict[str, Any]
+TouchKeys = Callable[[dict[str, float]], Awaitable[None]]
+_CALLERS_ID = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
+
+
+class BackgroundThread(Protocol):
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class _CallerGone(Exception):
+    pass
+
+
+class GatewayApp:
+    """`startup` before the first call, `shutdown` after the last. One per process and loop.
+
+    `touch_keys` gets {key id: epoch seconds of the last use} now and then (TEN-06); `flusher` is
+    started and stopped with the app.
+    """
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        *,
+        source: TableSource,
+        find_key: KeyFinder,
+        journal: Journal,
+        touch_keys: TouchKeys | None = None,
+        flusher: BackgroundThread | None = None,
+        rng: random.Random | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._tables = Tables(source, config)
+        self._keys = KeyDirectory(self._tables, find_key, config)
+        self._journal = journal
+        self._touch_keys = touch_keys
+        self._flusher = flusher
+        self._clock = clock
+        self._live = LiveCounts(config.sideline_s)
+        self._parts = Parts(
+            config=config,
+            upstream=Upstream(config),
+            live=self._live,
+            journal=journal,
+            rng=rng or random.Random(),  # noqa: S311 - spreads load, guards nothing
+            big_bodies=asyncio.Semaphore(config.big_bodies_at_once),
+        )
+        self._exchanges: dict[asyncio.Task[None], Exchange] = {}
+        self._used_keys: dict[str, float] = {}
+        self._tending: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._started_at = clock()
+
+    # ---- life ----
+
+    async def startup(self) -> None:
+        """Raises OSError when the usage folder can't be written: unrecorded calls are not served."""
+        self._journal.open()
+        await self._parts.upstream.start()
+        await self._tables.start()
+        if self._flusher is not None:
+            self._flusher.start()
+        self._tending = asyncio.create_task(self._tend(), name="gateway-tending")
+
+    async def shutdown(self) -> None:
+        """Refuses new calls, lets running ones end for `shutdown_timeout_s`, then ends them."""
+        self._stopping = True
+        if self._exchanges:
+            await asyncio.wait(set(self._exchanges), timeout=self._config.shutdown_timeout_s)
+        for task, exchange in list(self._exchanges.items()):
+            exchange.stopping = True
+            task.cancel()
+        if self._exchanges:
+            await asyncio.wait(set(self._exchanges), timeout=self._config.connect_timeout_s)
+        if self._tending is not None:
+            self._tending.cancel()
+            await asyncio.wait({self._tending})
+        await self._tables.stop()
+        await self._parts.upstream.stop()
+        await self._touch()
+        self._journal.retry()
+        self._journal.close()
+        if self._flusher is not None:
+            await asyncio.to_thread(self._flusher.stop)
+
+    def in_flight(self) -> dict[str, int]:
+        """Calls that run now, by task id; replicas without one are absent."""
+        return dict(self._live.in_flight)
+
+    def endings(self) -> dict[Ending, int]:
+        """How calls ended since the start of this process."""
+        return dict(self._live.endings)
+
+    def records_waiting(self) -> int:
+        """Usage records that the disk didn't take yet; more than 0 wants an operator."""
+        return self._journal.waiting
+
+    def ready(self) -> bool:
+        """Whether calls can be served: a table was read and the app isn't stopping."""
+        return self._tables.current is not None and not self._stopping
+
+    async def _tend(self) -> None:
+        touched = time.monotonic()
+        while True:
+            await asyncio.sleep(self._config.usage_retry_s)
+            if self._journal.waiting:
+                self._journal.retry()
+            if time.monotonic() - touched >= self._config.touch_interval_s:
+                touched = time.monotonic()
+                await self._touch()
+
+    async def _touch(self) -> None:
+        if self._touch_keys is None or not self._used_keys:
+            return
+        used, self._used_keys = self._used_keys, {}
+        try:
+            await self._touch_keys(used)
+        except Exception as error:
+            log.warning("last-used times of %d keys can't be stored: %s", len(used), type(error).__name__)
+            self._used_keys = {**used, **self._used_keys}
+
+    # ---- one request ----
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise ValueError(f"the gateway serves http only, not {scope['type']}")
+        headers = {name: value for name, value in scope["headers"]}
+        request_id = f"req-{uuid.uuid4().hex}"
+        callers_id = headers.get(b"x-request-id", b"")
+        if _CALLERS_ID.match(callers_id):
+            log.debug("call %s: the caller names it %s", request_id, callers_id.decode())
+        reply = Reply(send, request_id)
+        try:
+            await self._dispatch(scope, headers, receive, reply, request_id)
+        except errors.CallError as fault:
+            await reply.error(fault)
+        except _CallerGone:
+            return
+        except Exception:
+            log.exception("request %s failed inside the gateway", request_id)
+            if not reply.started:
+                await reply.error(errors.internal())
+
+    async def _dispatch(
+        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, reply: Reply, request_id: str
+    ) -> None:
+        path, method = scope["path"], scope["method"]
+        if path in INFERENCE_PATHS:
+            if method != "POST":
+                raise errors.wrong_method(method, path, "POST")
+            await self._infer(path, headers, receive, reply, request_id)
+        elif path == "/v1/models" or (path.startswith("/v1/models/") and len(path) > len("/v1/models/")):
+            if method != "GET":
+                raise errors.wrong_method(method, path, "GET")
+            await self._models(path, headers, reply)
+        else:
+            raise errors.unknown_path(path)
+
+    async def _admit(self, headers: dict[bytes, bytes]) -> Key:
+        found = await self._keys.find(hash_bearer(headers.get(b"authorization")))
+        key = require_live(found, now=self._clock())
+        self._used_keys[key.key_id] = self._clock()
+        return key
+
+    def _table(self) -> Table:
+        if self._tables.current is None:
+            raise errors.tables_unavailable(self._config.retry_after_s)
+        return self._tables.current
+
+    async def _models(self, path: str, headers: dict[bytes, bytes], reply: Reply) -> None:
+        key = await self._admit(headers)
+        require_active(key)
+        names = list_models(self._table(), key)
+        wanted = path.removeprefix("/v1/models").removeprefix("/")
+        if wanted:
+            if wanted not in names:
+                raise errors.model_not_found(wanted)
+            await reply.whole(200, msgspec.json.encode(self._model(wanted)))
+        else:
+            listed = {"object": "list", "data": [self._model(name) for name in names]}
+            await reply.whole(200, msgspec.json.encode(listed))
+
+    def _model(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": int(self._started_at), "owned_by": "heteroflow"}
+
+    async def _infer(
+        self, path: str, headers: dict[bytes, bytes], receive: Receive, reply: Reply, request_id: str
+    ) -> None:
+        """From here on every ending leaves exactly one record (GW-12)."""
+        facts = CallFacts(request_id, self._clock(), path)
+        settlement = Settlement(self._parts, facts)
+        key = await self._admit(headers)
+        facts.tenant_id, facts.tenant_slug, facts.member = key.tenant_id, key.tenant_slug, key.member
+        facts.key_id, facts.key_prefix = key.key_id, key.prefix
+        try:
+            require_active(key)
+            if self._stopping:
+                raise errors.stopping(self._config.retry_after_s)
+            call = await self._read_call(path, headers, receive)
+            facts.model, facts.stream = call.model, call.stream
+            routes = find_routes(self._table(), key, call.model)
+        except errors.CallError as fault:
+            settlement.settle(Ending.REFUSED, fault.status)
+            raise
+        except (_CallerGone, asyncio.CancelledError):
+            settlement.settle(Ending.CLIENT_GONE, CLIENT_GONE_STATUS)
+            raise
+        except Exception:
+            settlement.settle(Ending.REFUSED, errors.internal().status)
+            raise
+        exchange = Exchange(self._parts, call, routes, settlement, reply)
+        await self._run(exchange, receive, reply)
+
+    async def _run(self, exchange: Exchange, receive: Receive, reply: Reply) -> None:
+        """Runs a call and cancels it at once when its caller goes away (GW-09)."""
+        work = asyncio.create_task(exchange.run())
+        gone = asyncio.create_task(_until_gone(receive))
+        self._exchanges[work] = exchange
+        work.add_done_callback(lambda task: self._exchanges.pop(task, None))
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            # After the last byte the server says "disconnect" too; the tail may still be read then.
+            if not work.done() and not reply.ended:
+                work.cancel()
+            await asyncio.wait({work})
+        except asyncio.CancelledError:
+            exchange.stopping = True
+            work.cancel()
+            await asyncio.wait({work}, timeout=self._config.connect_timeout_s)
+            raise
+        finally:
+            gone.cancel()
+        if not work.cancelled() and (error := work.exception()) is not None:
+            raise error
+
+    # ---- bodies ----
+
+    async def _read_call(self, path: str, headers: dict[bytes, bytes], receive: Receive) -> Call:
+        encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+        if encoding not in ("", "identity"):
+            raise errors.encoded_body(encoding)
+        limit = self._config.max_body_bytes
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length[:20]) > limit:
+            raise errors.body_too_large(limit)
+        try:
+            async with asyncio.timeout(self._config.body_timeout_s):
+                body = await _read_body(receive, limit)
+        except TimeoutError:
+            raise errors.body_too_slow(self._config.body_timeout_s) from None
+        if len(body) < self._config.big_body_bytes:
+            return parse_call(path, body)
+        async with self._parts.big_bodies:
+            return await asyncio.to_thread(_parse_big_call, path, body)
+
+
+async def _read_body(receive: Receive, limit: int) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _CallerGone
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise errors.body_too_large(limit)
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _parse_big_call(path: str, body: bytes) -> Call:
+    """Counts the prompt now, so that the body needn't be kept until the end of the call."""
+    call = parse_call(path, body)
+    call.prompt_tokens = estimate_prompt_tokens(call)
+    return call
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,52 @@
+"""What the gateway asks of the database, off its event loop: tables, versions, unknown keys.
+
+The only module of the gateway with the ORM behind it. Connections live in its own threads, never
+as long as a call.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from django.db import close_old_connections
+
+from apps.routing.published import find_key, load_table, read_version
+from apps.routing.table import Key, Table
+from apps.tenants.services import touch_keys
+
+T = TypeVar("T")
+
+
+class DatabaseSource:
+    """A TableSource, a KeyFinder and the last-used times. All raise django.db.Error when it is away."""
+
+    def __init__(self, *, lookups_at_once: int) -> None:
+        self._tables = ThreadPoolExecutor(1, thread_name_prefix="gateway-tables")
+        self._lookups = ThreadPoolExecutor(lookups_at_once, thread_name_prefix="gateway-keys")
+
+    async def load(self) -> Table:
+        return await _off_loop(self._tables, load_table)
+
+    async def version(self) -> int:
+        return await _off_loop(self._tables, read_version)
+
+    async def find_key(self, digest: str) -> Key | None:
+        return await _off_loop(self._lookups, lambda: find_key(digest))
+
+    async def touch_keys(self, used: dict[str, float]) -> None:
+        """Stores the last use of keys, by key id and epoch seconds (TEN-06)."""
+        times = {key_id: datetime.fromtimestamp(at, UTC) for key_id, at in used.items()}
+        await _off_loop(self._tables, lambda: touch_keys(times))
+
+
+async def _off_loop(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    def run() -> T:
+        close_old_connections()
+        try:
+            return work()
+        finally:
+            close_old_connections()
+
+    return await asyncio.get_running_loop().run_in_executor(pool, run)
