@@ -42,6 +42,17 @@ TEXTS: dict[str, Promise] = {
         "%(field)s is %(value)s; use letters, digits, dot, underscore, colon, slash and hyphen, without blanks."
     ),
     "bad_image": _("%(field)s is %(value)s; an image is written name:tag or name@sha256:digest."),
+    "model_name_from_name": _(
+        "%(field)s is absent, so callers would send the name %(value)s; for that it may hold letters, digits,"
+        " dot, underscore, colon, slash and hyphen only, without blanks. Send a model_name, or rename."
+    ),
+    "bad_key": _("%(field)s has the key %(value)s; use letters, digits and underscores, a letter first."),
+    "bad_volume": _("%(field)s is %(value)s; a volume is written /on/the/node:/in/the/container[:ro]."),
+    "bad_url_path": _("%(field)s is %(value)s; it must begin with a slash and hold no blanks."),
+    "bad_time_zone": _("%(field)s is %(value)s; use a name of the time zone database, such as Asia/Shanghai."),
+    "bad_time_of_day": _("%(field)s is %(value)s; write hours and minutes as HH:MM."),
+    "bad_engine_option": _("%(field)s is %(value)s, but for the engine's command line it %(rule)s."),
+    "too_many": _("%(field)s has %(value)s entries; at most %(max)s are allowed."),
     "duplicate": _("%(field)s names %(value)s twice."),
     "world_size_mismatch": _("%(field)s is %(value)s, but %(parallelism)s needs %(expected)s."),
     "replicas_order": _("%(field)s is %(value)s, above max_replicas %(max)s."),
@@ -65,6 +76,21 @@ TEXTS: dict[str, Promise] = {
     ),
     "tenant_suspended": _("The tenant is suspended: %(why)s"),
     "already_revoked": _("The key is revoked; issue a new one."),
+    "key_expired": _("The key expired at %(expired_at)s; issue a new one."),
+    "viewer_holds_no_key": _("%(field)s is %(value)s, a viewer of this tenant; viewers hold no keys."),
+    "not_a_member": _("%(field)s is %(value)s, who is no member of this tenant; add them first."),
+    "already_a_member": _("%(field)s is %(value)s, who is a member of this tenant already; change the role."),
+    "role_above_own": _("%(field)s is %(value)s, above your own role %(own)s in this tenant."),
+    "last_owner": _("This is the tenant's last owner; make another member owner first."),
+    "not_in_future": _("%(field)s is %(value)s; it must lie in the future."),
+    "no_such_name": _("%(field)s names %(value)s, which does not exist; check its spelling."),
+    "no_such_user": _("%(field)s is %(value)s, whom nobody here is called; send a password to create them."),
+    "join_token_unknown": _("The join token is not one of this server's; ask an operator for a fresh one."),
+    "join_token_expired": _("The join token has expired; ask an operator for a fresh one."),
+    "join_token_used": _("The join token was redeemed by another machine; each machine needs its own."),
+    "machine_mismatch": _(
+        "Node %(node)s belongs to another machine; join this machine with a token of its own."
+    ),
     "move_not_allowed": _("From state %(state)s this is not possible."),
     # states as words
     "state_pending": _("pending"),
@@ -125,6 +151,7 @@ TEXTS: dict[str, Promise] = {
     ),
     "route_not_created": _("The route of this service could not be made; add it under model routes."),
     "endpoint_not_created": _("The endpoint of this service could not be made; add it under endpoints."),
+    "not_in_effect_yet": _("%(field)s is kept, but this version does not act on it yet."),
     "not_counted_on_card": _("Without a port the service is not counted on its card."),
     "estimate_skipped": _("The memory need could not be estimated, so the check was skipped."),
     "clock_skew": _("The node's clock is off by %(skew_s)s s."),

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from agent.contract.states import Parallelism, Phase, State, TaskType
+from agent.contract.states import Desired, Parallelism, Phase, State, TaskType
 from apps.core.fields import EncryptedTextField, PublicIdField
 from apps.fleet.models import Card, Node
 from apps.tenants.models import Tenant
@@ -93,6 +93,8 @@ class Task(models.Model):
     estimated_gpu_memory_mb = models.PositiveIntegerField(null=True)
     timeout_seconds = models.PositiveIntegerField(null=True)
     pull_credentials = EncryptedTextField(blank=True, default="")
+    # `stop` once somebody asked for it: recovery then rebuilds nothing
+    desired = models.CharField(max_length=10, choices=choices(Desired), default=Desired.RUN)
     # progress
     state = models.CharField(max_length=20, choices=choices(State), default=State.PENDING, db_index=True)
     state_since = models.DateTimeField()
@@ -129,7 +131,6 @@ class Claim(models.Model):
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="claims")
     incarnation = models.CharField(max_length=64, blank=True, default="")
     claimed_at = models.DateTimeField(null=True)
-    stop_requested = models.BooleanField(default=False)
     created_at = models.DateTimeField()
     released_at = models.DateTimeField(null=True)
 

@@ -98,6 +98,7 @@ AXES_RESET_ON_SUCCESS = True
 AXES_HTTP_RESPONSE_CODE = 429
 AXES_ENABLE_ACCESS_FAILURE_LOG = False
 AXES_VERBOSE = False
+AXES_LOCKOUT_CALLABLE = "apps.tenants.sign_in.lockout_response"
 LOGIN_URL = "portal:sign_in"
 LOGIN_REDIRECT_URL = "portal:services"
 SESSION_COOKIE_HTTPONLY = True
@@ -128,6 +129,7 @@ SIMPLE_JWT = {
     "REFRESH_TOKEN_LIFETIME": timedelta(seconds=env.int("REFRESH_TOKEN_S", default=7 * 86400)),
     "USER_ID_FIELD": "public_id",
     "USER_ID_CLAIM": "sub",
+    "LEEWAY": timedelta(seconds=env.int("TOKEN_LEEWAY_S", default=60)),
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "HeteroFlow",
@@ -168,6 +170,9 @@ SCHEDULING_PERIOD_S = env.float("SCHEDULING_PERIOD_S", default=1.0)
 RECOVERY_PERIOD_S = env.float("RECOVERY_PERIOD_S", default=5.0)
 TICK_LEASE_TTL_S = env.float("TICK_LEASE_TTL_S", default=4.0)
 COMMIT_SLICE = env.int("COMMIT_SLICE", default=500)
+# How long a hint may hold its own thread, and how long it is worth running after it was sent.
+HINT_TIMEOUT_S = env.float("HINT_TIMEOUT_S", default=0.3)
+HINT_EXPIRES_S = env.float("HINT_EXPIRES_S", default=5.0)
 
 # Nodes and tasks.
 HEARTBEAT_PERIOD_S = env.float("HEARTBEAT_PERIOD_S", default=5.0)
@@ -179,10 +184,30 @@ STOP_GRACE_S = env.float("STOP_GRACE_S", default=10.0)
 REBUILD_MAX = env.int("REBUILD_MAX", default=5)
 REBUILD_STABLE_S = env.float("REBUILD_STABLE_S", default=60.0)
 REBUILD_DELAY_S = env.float("REBUILD_DELAY_S", default=2.0)
+# A claimed attempt that a node's list lacks for longer than this is gone.
+RECONCILE_GRACE_S = env.float("RECONCILE_GRACE_S", default=15.0)
 JOIN_TOKEN_TTL_S = env.int("JOIN_TOKEN_TTL_S", default=3600)
+JOIN_TOKEN_TTL_MAX_S = env.int("JOIN_TOKEN_TTL_MAX_S", default=30 * 86400)
+CLOCK_SKEW_WARN_S = env.float("CLOCK_SKEW_WARN_S", default=60.0)
 VRAM_RESERVE_MB = env.int("VRAM_RESERVE_MB", default=500)
 VRAM_RESERVE_RATIO = env.float("VRAM_RESERVE_RATIO", default=0.10)
 PUBLIC_URL = env.str("PUBLIC_URL", default="http://127.0.0.1:3333")
+
+# Agents' requests and logs.
+AGENT_BODY_MAX_BYTES = env.int("AGENT_BODY_MAX_BYTES", default=4 * 1024 * 1024)
+JOIN_FAILURE_LIMIT = env.int("JOIN_FAILURE_LIMIT", default=10)  # per address, within the window
+JOIN_FAILURE_WINDOW_S = env.int("JOIN_FAILURE_WINDOW_S", default=300)
+LOG_READ_MAX_BYTES = env.int("LOG_READ_MAX_BYTES", default=1024 * 1024)  # one answer of the REST API
+LOG_MESSAGE_MAX_BYTES = env.int("LOG_MESSAGE_MAX_BYTES", default=64 * 1024)  # one websocket message
+LOG_POLL_S = env.float("LOG_POLL_S", default=3.0)  # a live log looks by itself, should a hint be lost
+LOG_KEEP_BYTES = env.int("LOG_KEEP_BYTES", default=64 * 1024 * 1024)  # of one attempt; the oldest go
+LOG_TIDY_PERIOD_S = env.float("LOG_TIDY_PERIOD_S", default=600.0)
+
+# The embedded profile's processes (`manage.py up`).
+TICKS_AT_ONCE = env.int("TICKS_AT_ONCE", default=4)
+DRAIN_S = env.float("DRAIN_S", default=5.0)  # how long streams may go on after SIGTERM
+AGENT_STOP_S = env.float("AGENT_STOP_S", default=6.0)  # its own limit for ending engines is 4 s
+DEMO_WAIT_S = env.float("DEMO_WAIT_S", default=300.0)
 
 # Gateway.
 HETEROFLOW_USAGE_DIR = DATA_DIR / "usage"

@@ -1,0 +1,53 @@
+"""The table of allowed moves (LIFE-02) and the group state that follows from its tasks' (LIFE-05).
+
+Pure: no Django, no clock.
+"""
+
+from collections.abc import Collection
+
+from agent.contract.states import State
+
+S = State
+
+MOVES: dict[State, frozenset[State]] = {
+    S.PENDING: frozenset({S.SCHEDULING, S.STOPPED, S.FAILED}),
+    S.SCHEDULING: frozenset({S.RUNNING, S.PENDING, S.FAILED, S.STOPPING}),
+    S.RUNNING: frozenset({S.DRAINING, S.STOPPING, S.COMPLETED, S.FAILED, S.PENDING}),
+    S.DRAINING: frozenset({S.SLEEPING, S.STOPPING, S.STOPPED, S.RUNNING, S.FAILED}),
+    S.SLEEPING: frozenset({S.WAKING, S.PENDING, S.STOPPING}),
+    S.WAKING: frozenset({S.RUNNING, S.SLEEPING, S.PENDING, S.FAILED, S.STOPPING}),
+    S.STOPPING: frozenset({S.STOPPED, S.FAILED}),
+    S.FAILED: frozenset({S.PENDING, S.STOPPED}),
+    S.STOPPED: frozenset({S.PENDING}),
+    S.COMPLETED: frozenset(),
+}
+
+# States in which an attempt may exist on a node.
+PLACED = frozenset({S.SCHEDULING, S.RUNNING, S.DRAINING, S.SLEEPING, S.WAKING, S.STOPPING})
+
+# The first of these that any task is in is the group's state.
+_LEADING = (
+    S.RUNNING,
+    S.WAKING,
+    S.SCHEDULING,
+    S.PENDING,
+    S.DRAINING,
+    S.STOPPING,
+    S.SLEEPING,
+    S.FAILED,
+)
+
+
+def is_allowed(from_: State, to: State) -> bool:
+    """Whether the table knows this move."""
+    return to in MOVES[from_]
+
+
+def derive_group_state(states: Collection[State]) -> State:
+    """The state of a group whose tasks are in these states: what serves counts before what waits,
+    what waits before what ended. A group without tasks is stopped."""
+    present = set(states)
+    for state in _LEADING:
+        if state in present:
+            return state
+    return State.COMPLETED if present == {State.COMPLETED} else State.STOPPED

@@ -1,0 +1,136 @@
+"""Reads of the work records; what people read starts with the viewer's scope."""
+
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db.models import Count, Q, QuerySet, Sum
+
+from agent.contract.messages import DesiredTask
+from agent.contract.states import Desired, Phase, State
+from agent.engines.catalog import engine_from_image
+from apps.fleet.models import Node, Port
+from apps.tenants import scope
+from apps.tenants.models import Tenant
+from apps.tenants.scope import Viewer
+from apps.workloads.models import Claim, Event, Task, TaskGroup
+
+ENGINE_LABEL = "heteroflow.engine"
+
+# States of an attempt that its node should run; in every other one the node should not have it.
+_WANTED_ON_NODE = frozenset({State.SCHEDULING, State.RUNNING, State.DRAINING, State.WAKING})
+
+
+def groups(viewer: Viewer) -> QuerySet[TaskGroup]:
+    """Groups that the viewer may read and nobody deleted."""
+    return scope.visible(viewer, TaskGroup.objects.filter(deleted_at__isnull=True))
+
+
+def tasks(viewer: Viewer) -> QuerySet[Task]:
+    """Tasks of those groups."""
+    rows = Task.objects.filter(group__deleted_at__isnull=True)
+    return scope.visible(viewer, rows, tenant="group__tenant", creator="group__created_by")
+
+
+def events(viewer: Viewer) -> QuerySet[Event]:
+    """Events of those groups, oldest first."""
+    rows = Event.objects.filter(group__deleted_at__isnull=True)
+    return scope.visible(viewer, rows, tenant="group__tenant", creator="group__created_by")
+
+
+def group_by_id(viewer: Viewer, public_id: str, *, manage: bool = False) -> TaskGroup:
+    """One group. Raises NotFound, or Forbidden where it is readable but `manage` is asked for."""
+    get = scope.get_manageable if manage else scope.get_visible
+    return get(viewer, TaskGroup.objects.filter(deleted_at__isnull=True), public_id)
+
+
+def task_by_id(viewer: Viewer, public_id: str, *, manage: bool = False) -> Task:
+    """One task. Raises NotFound, or Forbidden as `group_by_id`."""
+    get = scope.get_manageable if manage else scope.get_visible
+    rows = Task.objects.select_related("group__tenant", "node").filter(group__deleted_at__isnull=True)
+    return get(viewer, rows, public_id, tenant="group__tenant", creator="group__created_by")
+
+
+def engine_of(task: Task) -> str:
+    """The engine of a task: asked for, else the group's label, else read from the image; "" for
+    none (ENG-02)."""
+    return str(task.engine or task.group.labels.get(ENGINE_LABEL) or engine_from_image(task.image) or "")
+
+
+def desired_of(node: Node) -> list[DesiredTask]:
+    """What the server wants of a node, from its live claims: every attempt that may exist there."""
+    rows = Claim.objects.filter(node=node, released_at__isnull=True).values_list(
+        "task__public_id", "attempt", "task__attempt", "task__state"
+    )
+    return [
+        DesiredTask(
+            task_id=task_id,
+            attempt=attempt,
+            desired=Desired.RUN if attempt == current and state in _WANTED_ON_NODE else Desired.STOP,
+            stop_grace_seconds=settings.STOP_GRACE_S,
+        )
+        for task_id, attempt, current, state in rows
+    ]
+
+
+@dataclass(frozen=True)
+class ReadyReplica:
+    """One replica that may get requests. `host` is where the gateway reaches its node."""
+
+    group_id: int
+    task_id: str
+    attempt: int
+    host: str
+    port: int
+    engine: str
+    model_name: str
+
+
+def ready_replicas() -> list[ReadyReplica]:
+    """Running and ready tasks with a mapped port, ordered by group and rank (LIFE-08)."""
+    rows = (
+        Task.objects.filter(
+            state=State.RUNNING, phase=Phase.READY, node__isnull=False, group__deleted_at__isnull=True
+        )
+        .select_related("group", "node")
+        .order_by("group_id", "rank")
+    )
+    found = list(rows)
+    first_port: dict[tuple[str, int], int] = {}
+    for owner, attempt, number in (
+        Port.objects.filter(owner__in=[task.public_id for task in found])
+        .order_by("-container_port")
+        .values_list("owner", "attempt", "number")
+    ):
+        first_port[owner, attempt] = number
+    return [
+        ReadyReplica(
+            group_id=task.group_id,
+            task_id=task.public_id,
+            attempt=task.attempt,
+            host=str(task.node.dial.get("host", "")) if task.node else "",
+            port=first_port[task.public_id, task.attempt],
+            engine=engine_of(task),
+            model_name=task.group.model_name,
+        )
+        for task in found
+        if (task.public_id, task.attempt) in first_port
+    ]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a tenant has: groups not deleted; replicas and cards that are not stopped for good."""
+
+    gpus: int
+    task_groups: int
+    replicas: int
+
+
+def count_for_quota(tenant: Tenant) -> Counts:
+    """Count inside the transaction that holds the tenant's quota row (TEN-07)."""
+    live = Task.objects.filter(group__tenant=tenant).exclude(
+        Q(state__in=[State.STOPPED, State.COMPLETED]) | Q(state=State.FAILED, desired=Desired.STOP)
+    )
+    sums = live.aggregate(replicas=Count("pk"), gpus=Sum("gpu_required"))
+    live_groups = TaskGroup.objects.filter(tenant=tenant, deleted_at__isnull=True).count()
+    return Counts(gpus=sums["gpus"] or 0, task_groups=live_groups, replicas=sums["replicas"])

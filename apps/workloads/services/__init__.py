@@ -1,0 +1,33 @@
+"""Writes of the work records: every change of a group, task, claim or port goes through here."""
+
+from apps.workloads.services.claiming import claim_task
+from apps.workloads.services.creating import create_group
+from apps.workloads.services.leaving import (
+    StopOutcome,
+    finish_deleted,
+    request_delete,
+    request_stop,
+    start_again,
+)
+from apps.workloads.services.mending import expire_deadlines, lose_nodes, rebuild_failed
+from apps.workloads.services.placing import Placement, PlacementClash, commit_placements, note_refusals
+from apps.workloads.services.reporting import apply_report, reconcile_node
+
+__all__ = [
+    "Placement",
+    "PlacementClash",
+    "StopOutcome",
+    "apply_report",
+    "claim_task",
+    "commit_placements",
+    "create_group",
+    "expire_deadlines",
+    "finish_deleted",
+    "lose_nodes",
+    "note_refusals",
+    "rebuild_failed",
+    "reconcile_node",
+    "request_delete",
+    "request_stop",
+    "start_again",
+]

@@ -1,0 +1,87 @@
+"""An agent takes a placed attempt on (AGENT-02): compare-and-set on the claim row."""
+
+import json
+from datetime import datetime, timedelta
+
+import msgspec
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q
+
+from agent.contract.codes import Code, Reason, reason
+from agent.contract.messages import HealthCheck, PortMapping, TaskSpec
+from agent.contract.states import Parallelism, Phase, State, TaskType
+from apps.core.secrets import derive_engine_key
+from apps.fleet.models import Liveness, Node, Port
+from apps.workloads.models import Claim, Task
+from apps.workloads.selectors import engine_of
+from apps.workloads.state import lock_groups
+
+
+def claim_task(
+    *, node: Node, incarnation: str, task_id: str, attempt: int, now: datetime
+) -> TaskSpec | Reason:
+    """Give an attempt to one run of a node's agent, or say why not.
+
+    A repeat by the same run gets the same answer (its first one was lost); another run of the agent
+    gets nothing, and neither does any but the newest.
+    """
+    with transaction.atomic():
+        lock_groups(Task.objects.filter(public_id=task_id).values_list("pk", flat=True))
+        newest = Liveness.objects.select_for_update().filter(node=node).values_list("incarnation", flat=True)
+        if newest.first() != incarnation:
+            return reason(Code.CLAIM_SUPERSEDED)
+        claim = (
+            Claim.objects.select_related("task__group")
+            .filter(task__public_id=task_id, attempt=attempt, node=node)
+            .first()
+        )
+        if claim is None:
+            return reason(Code.CLAIM_UNKNOWN)
+        task = claim.task
+        if claim.released_at is not None or task.attempt != attempt or task.state != State.SCHEDULING:
+            return reason(Code.CLAIM_LOST)
+        taken = Claim.objects.filter(
+            Q(incarnation="") | Q(incarnation=incarnation), pk=claim.pk, released_at__isnull=True
+        ).update(incarnation=incarnation, claimed_at=claim.claimed_at or now)
+        if not taken:
+            return reason(Code.CLAIM_LOST)
+        Task.objects.filter(pk=task.pk, attempt=attempt, state=State.SCHEDULING, phase=Phase.PLACED).update(
+            phase=Phase.CLAIMED,
+            version=F("version") + 1,
+            deadline_at=now + timedelta(seconds=settings.START_DEADLINE_S),
+        )
+        return _build_spec(claim)
+
+
+def _build_spec(claim: Claim) -> TaskSpec:
+    task, group = claim.task, claim.task.group
+    ports = [
+        PortMapping(container_port, number)
+        for container_port, number in Port.objects.filter(owner=task.public_id, attempt=claim.attempt)
+        .order_by("container_port")
+        .values_list("container_port", "number")
+    ]
+    shares = list(claim.cards.select_related("card").order_by("card__index"))
+    engine = engine_of(task)
+    return TaskSpec(
+        task_id=task.public_id,
+        attempt=claim.attempt,
+        task_type=TaskType(group.task_type),
+        image=task.image,
+        engine=engine,
+        served_model_name=group.model_name,
+        model_path=task.model_path,
+        ports=ports,
+        health_check=msgspec.convert(group.health_check or {}, HealthCheck),
+        gpu_uuids=[share.card.uuid for share in shares],
+        gpu_vendor=shares[0].card.vendor if shares else "",
+        memory_percent=shares[0].percent if shares else None,
+        env=task.env,
+        volumes=task.volumes,
+        command=task.command,
+        tensor_parallel=len(shares) if group.parallelism == Parallelism.TENSOR_PARALLEL else 1,
+        timeout_seconds=task.timeout_seconds,
+        engine_key=derive_engine_key(task.public_id, claim.attempt) if engine else "",
+        pull_credentials=json.loads(task.pull_credentials) if task.pull_credentials else None,
+    )

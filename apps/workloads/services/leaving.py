@@ -1,0 +1,135 @@
+"""Stopping, starting again, deleting: intents that the loops and agents carry out (SVC-12)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from agent.contract.codes import Code, Reason, reason
+from agent.contract.states import Desired, Phase, State
+from apps.core import hints
+from apps.core.leases import Held
+from apps.tenants.scope import Viewer
+from apps.workloads.models import Claim, Task, TaskGroup
+from apps.workloads.services.reporting import release
+from apps.workloads.state import lock_groups, move_of, transition
+
+
+@dataclass(frozen=True)
+class StopOutcome:
+    """How many tasks were told to stop, and how many were stopped or on their way already."""
+
+    moved: int
+    already: int
+
+
+def request_stop(*, actor: Viewer, tasks: Iterable[Task], why: Reason, now: datetime) -> StopOutcome:
+    """Ask tasks to stop; safe to repeat. Scope is the caller's: pass manageable tasks only.
+
+    What runs goes to `stopping` and keeps its card and ports until its node confirms the end; what
+    nobody took on yet is stopped at once.
+    """
+    moved = already = 0
+    with transaction.atomic():
+        ids = [task.pk for task in tasks]
+        lock_groups(ids)
+        for task in Task.objects.select_related("group", "node").filter(pk__in=ids).order_by("pk"):
+            if _stop_one(task, actor.name, why, now):
+                moved += 1
+            else:
+                already += 1
+    return StopOutcome(moved, already)
+
+
+def _stop_one(task: Task, actor: str, why: Reason, now: datetime) -> bool:
+    state = State(task.state)
+    if state in (State.STOPPING, State.STOPPED, State.COMPLETED):
+        return False
+    claim = (
+        Claim.objects.select_related("task__group")
+        .filter(task=task, attempt=task.attempt, released_at__isnull=True)
+        .first()
+    )
+    if state == State.FAILED and claim is not None:
+        # Its container may still exist: it stays failed until the node confirms, then it is stopped.
+        return bool(Task.objects.filter(pk=task.pk, desired=Desired.RUN).update(desired=Desired.STOP))
+    if state in (State.PENDING, State.FAILED):
+        return transition(
+            move_of(task, State.STOPPED, why, desired=Desired.STOP, refusals=[], phase=Phase.NONE),
+            actor=actor,
+            now=now,
+        )
+    leaving = move_of(
+        task,
+        State.STOPPING,
+        why,
+        desired=Desired.STOP,
+        phase=Phase.LEAVING,
+        deadline_s=settings.STOP_DEADLINE_S,
+    )
+    if not transition(leaving, actor=actor, now=now):
+        return False
+    unclaimed = claim is None or Claim.objects.filter(
+        pk=claim.pk, incarnation="", released_at__isnull=True
+    ).update(released_at=now)
+    if unclaimed:
+        # No run of an agent took it on, so nothing exists and nobody will confirm.
+        if claim is not None:
+            release(claim, now=now)
+        task.refresh_from_db()
+        transition(
+            move_of(task, State.STOPPED, reason(Code.STOP_CONFIRMED), phase=Phase.NONE), actor=actor, now=now
+        )
+    elif task.node is not None:
+        hints.look(task.node.public_id)
+    return True
+
+
+def start_again(*, actor: Viewer, tasks: Iterable[Task], now: datetime) -> int:
+    """Let stopped or failed tasks be placed anew, with a fresh count of rebuilds; answers how many."""
+    started = 0
+    with transaction.atomic():
+        ids = [task.pk for task in tasks]
+        lock_groups(ids)
+        for task in Task.objects.filter(pk__in=ids, state__in=[State.STOPPED, State.FAILED]).order_by("pk"):
+            move = move_of(
+                task,
+                State.PENDING,
+                reason(Code.CREATED),
+                desired=Desired.RUN,
+                rebuilds=0,
+                not_before=None,
+                node_id=None,
+                running_since=None,
+            )
+            started += transition(move, actor=actor.name, now=now)
+    hints.kick("scheduling.place")
+    return started
+
+
+def request_delete(*, actor: Viewer, group: TaskGroup, now: datetime) -> StopOutcome:
+    """Hide a group from its people at once and stop its tasks; rows go when every node confirmed."""
+    with transaction.atomic():
+        outcome = request_stop(
+            actor=actor, tasks=group.tasks.all(), why=reason(Code.DELETE_REQUESTED), now=now
+        )
+        TaskGroup.objects.filter(pk=group.pk, deleted_at__isnull=True).update(deleted_at=now)
+    hints.kick("recovery.sweep")
+    return outcome
+
+
+def finish_deleted(*, lease: Held, now: datetime) -> list[str]:
+    """Remove the rows of deleted groups that hold nothing on any node any more; answers the public
+    ids of their tasks, whose logs may go too."""
+    gone: list[str] = []
+    ended = [State.STOPPED, State.COMPLETED, State.FAILED]
+    for group in TaskGroup.objects.filter(deleted_at__isnull=False):
+        with lease.transaction():
+            busy = group.tasks.exclude(state__in=ended).exists()
+            held = Claim.objects.filter(task__group=group, released_at__isnull=True).exists()
+            if not busy and not held:
+                gone += group.tasks.values_list("public_id", flat=True)
+                group.delete()
+    return gone

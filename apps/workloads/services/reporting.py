@@ -1,0 +1,173 @@
+"""What agents tell of their attempts: applied once, in order, newest run of the agent only."""
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from agent.contract.codes import Code, Reason, reason
+from agent.contract.messages import RunningReport, TaskReport
+from agent.contract.states import Observed, Phase, State, TaskType
+from apps.core import hints, versions
+from apps.core.masking import mask
+from apps.fleet.models import Liveness, Node, Port
+from apps.workloads.models import Claim, Task
+from apps.workloads.policy.reconcile import Outcome, is_missing, judge_report, next_rebuild
+from apps.workloads.state import lock_groups, move_of, transition
+
+log = logging.getLogger("heteroflow.workloads")
+
+
+def apply_report(*, node: Node, incarnation: str, report: TaskReport, now: datetime) -> None:
+    """Apply one report. Late, repeated and foreign ones change nothing."""
+    with transaction.atomic():
+        task = Task.objects.filter(public_id=report.task_id).first()
+        if task is not None:
+            lock_groups([task.pk])
+        fresh = Liveness.objects.filter(
+            node=node, incarnation=incarnation, report_sequence__lt=report.sequence
+        ).update(report_sequence=report.sequence)
+        if not fresh:
+            return
+        claim = (
+            Claim.objects.select_related("task__group")
+            .filter(
+                task__public_id=report.task_id, attempt=report.attempt, node=node, released_at__isnull=True
+            )
+            .first()
+        )
+        if claim is None or claim.incarnation != incarnation:
+            log.info(
+                "report on %s/%s by %s: no claim of that run", report.task_id, report.attempt, node.public_id
+            )
+            return
+        if report.attempt != claim.task.attempt:
+            if report.observed in (Observed.EXITED, Observed.GONE):
+                release(claim, now=now)
+            return
+        outcome = judge_report(State(claim.task.state), TaskType(claim.task.group.task_type), report)
+        _carry_out(claim, outcome, report, actor=node.public_id, now=now)
+
+
+def _carry_out(claim: Claim, outcome: Outcome, report: TaskReport, *, actor: str, now: datetime) -> None:
+    task = claim.task
+    if outcome.to is not None:
+        fields: dict[str, Any] = {"phase": outcome.phase or Phase.NONE}
+        if outcome.to == State.RUNNING:
+            fields["running_since"] = now
+        if outcome.to == State.FAILED:
+            fields["last_error"] = _last_error(outcome.reason, report, now)
+        why = outcome.reason or reason(Code.INTERNAL)
+        transition(move_of(task, outcome.to, why, **fields), actor=actor, now=now)
+    elif outcome.phase is not None and outcome.phase != task.phase:
+        Task.objects.filter(pk=task.pk, attempt=task.attempt).update(phase=outcome.phase)
+        if task.state == State.RUNNING:
+            versions.bump()
+    if outcome.over:
+        release(claim, now=now)
+
+
+def _last_error(why: Reason | None, report: TaskReport | None, now: datetime) -> dict[str, Any]:
+    return {
+        "code": str(why.code) if why else "",
+        "params": why.params if why else {},
+        "exit_code": report.exit_code if report else None,
+        "log_lines": [mask(line)[:500] for line in report.last_log_lines[-20:]] if report else [],
+        "at": now.isoformat(),
+    }
+
+
+def release(claim: Claim, *, now: datetime) -> None:
+    """Free what an attempt held, once its node says that it is gone (SVC-12). Harmless to repeat."""
+    Claim.objects.filter(pk=claim.pk, released_at__isnull=True).update(released_at=now)
+    Port.objects.filter(owner=claim.task.public_id, attempt=claim.attempt).delete()
+    hints.kick("scheduling.place")
+    if claim.task.group.deleted_at is not None or claim.task.state == State.FAILED:
+        hints.kick("recovery.sweep")
+
+
+def reconcile_node(*, node: Node, running: Iterable[RunningReport], now: datetime) -> int:
+    """Compare a heartbeat's complete list with the node's claims; answers how many were over.
+
+    An attempt that this run of the agent took over (Docker keeps containers alive) becomes its own.
+    """
+    listed = {(report.task_id, report.attempt): report for report in running}
+    incarnation = Liveness.objects.values_list("incarnation", flat=True).get(node=node)
+    ended = 0
+    for claim in Claim.objects.select_related("task__group").filter(node=node, released_at__isnull=True):
+        here = listed.get((claim.task.public_id, claim.attempt))
+        if here is not None and claim.incarnation not in ("", incarnation):
+            Claim.objects.filter(pk=claim.pk, released_at__isnull=True).update(incarnation=incarnation)
+            continue
+        missing = is_missing(
+            listed=here is not None,
+            claimed_by=claim.incarnation,
+            incarnation=incarnation,
+            claimed_for_s=(now - claim.claimed_at).total_seconds() if claim.claimed_at else 0.0,
+            grace_s=settings.RECONCILE_GRACE_S,
+        )
+        if missing:
+            code = Code.CONTAINER_GONE if claim.incarnation == incarnation else Code.AGENT_RESTARTED
+            ended += end_attempt(claim, reason(code), now=now, actor=node.public_id)
+    return ended
+
+
+def end_attempt(claim: Claim, why: Reason, *, now: datetime, actor: str) -> int:
+    """An attempt is known to be gone from its node without a report of its own: free it and move its
+    task on (rebuilt, stopped or failed). 0 where somebody else did."""
+    with transaction.atomic():
+        lock_groups([claim.task_id])
+        fresh = (
+            Claim.objects.select_related("task__group").filter(pk=claim.pk, released_at__isnull=True).first()
+        )
+        if fresh is None:
+            return 0
+        release(fresh, now=now)
+        if fresh.attempt == fresh.task.attempt:
+            move_off(fresh.task, why, actor=actor, now=now)
+    return 1
+
+
+def move_off(task: Task, why: Reason, *, actor: str, now: datetime) -> bool:
+    """Move a task whose attempt is lost: an inference task waits for a new place while rebuilds are
+    left, other work fails, what was leaving is stopped."""
+    state = State(task.state)
+    if state == State.STOPPING:
+        return transition(
+            move_of(task, State.STOPPED, reason(Code.STOP_CONFIRMED), phase=Phase.NONE), actor=actor, now=now
+        )
+    if state not in (State.SCHEDULING, State.RUNNING, State.DRAINING, State.WAKING):
+        return False
+    rebuild = next_rebuild(
+        rebuilds=task.rebuilds,
+        stable_for_s=stable_for(task, now),
+        stable_s=settings.REBUILD_STABLE_S,
+        limit=settings.REBUILD_MAX,
+    )
+    error = _last_error(why, None, now)
+    if state == State.DRAINING or task.group.task_type != TaskType.INFERENCE or rebuild is None:
+        move = move_of(task, State.FAILED, why, phase=Phase.NONE, last_error=error)
+    else:
+        move = move_of(
+            task,
+            State.PENDING,
+            why,
+            phase=Phase.NONE,
+            node_id=None,
+            rebuilds=rebuild,
+            running_since=None,
+            last_error=error,
+        )
+        hints.kick("scheduling.place")
+    return transition(move, actor=actor, now=now)
+
+
+def stable_for(task: Task, now: datetime) -> float | None:
+    """Seconds that the present or last run stayed up; None when it never ran."""
+    if task.running_since is None:
+        return None
+    end = now if task.state == State.RUNNING else task.state_since
+    return (end - task.running_since).total_seconds()

@@ -1,0 +1,166 @@
+"""The only writer of task and group states: compare-and-set moves with their events (LIFE-01).
+
+A move names the state and version it starts from; where a row has gone on meanwhile nothing is
+written, which is a normal outcome. Moves, events and derived group states are one transaction.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+
+from agent.contract.codes import Reason
+from agent.contract.states import State
+from apps.core import hints, versions
+from apps.workloads.models import Event, Task, TaskGroup
+from apps.workloads.policy.moves import MOVES, derive_group_state, is_allowed
+
+__all__ = ["MOVES", "ImpossibleMove", "Move", "lock_groups", "move_of", "transition", "transition_many"]
+
+_CHUNK = 400  # rows a statement: 400 x 16 values stay below SQLite's 32,766
+
+
+class ImpossibleMove(Exception):
+    """The table (LIFE-02) does not know this move: an error in the program, never in the data."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One intended move. `deadline_s` counts from now (None = no deadline); `fields` are further
+    columns of the task that change with it."""
+
+    task_id: int
+    version: int
+    from_: State
+    to: State
+    reason: Reason
+    deadline_s: float | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+def move_of(task: Task, to: State, reason: Reason, **more: Any) -> Move:
+    """A move of a task from the state and version that this instance shows."""
+    deadline_s = more.pop("deadline_s", None)
+    return Move(task.pk, task.version, State(task.state), to, reason, deadline_s, more)
+
+
+def transition(move: Move, *, actor: str, now: datetime) -> bool:
+    """Carry out one move; False where the task has gone on meanwhile. Raises ImpossibleMove."""
+    return move.task_id in transition_many([move], actor=actor, now=now)
+
+
+def transition_many(moves: Sequence[Move], *, actor: str, now: datetime) -> set[int]:
+    """Carry out many moves in one transaction; answers the row ids of the tasks that moved.
+
+    Raises ImpossibleMove before anything is written.
+    """
+    for move in moves:
+        if not is_allowed(move.from_, move.to):
+            raise ImpossibleMove(f"{move.from_} -> {move.to}")
+    if not moves:
+        return set()
+    with transaction.atomic():
+        groups = lock_groups([move.task_id for move in moves])
+        moved: set[int] = set()
+        for same in _by_columns(moves, now).values():
+            for start in range(0, len(same), _CHUNK):
+                moved |= _compare_and_set(same[start : start + _CHUNK])
+        done = [move for move in moves if move.task_id in moved]
+        _write_events(done, actor, now)
+        _derive_groups(groups, now)
+        if any(State.RUNNING in (move.from_, move.to) for move in done):
+            versions.bump()
+    return moved
+
+
+def lock_groups(task_ids: Iterable[int]) -> list[TaskGroup]:
+    """Lock the groups of these tasks, in order and before anything else of theirs, so that whoever
+    moves siblings derives the group's state one after the other and nobody waits in a circle."""
+    wanted = Task.objects.filter(pk__in=list(task_ids)).values("group_id")
+    return list(TaskGroup.objects.select_for_update().filter(pk__in=wanted).order_by("pk"))
+
+
+def _by_columns(
+    moves: Iterable[Move], now: datetime
+) -> dict[tuple[str, ...], list[tuple[Move, dict[str, Any]]]]:
+    alike: dict[tuple[str, ...], list[tuple[Move, dict[str, Any]]]] = {}
+    for move in moves:
+        values = {
+            "state": move.to,
+            "state_since": now,
+            "deadline_at": now + timedelta(seconds=move.deadline_s) if move.deadline_s is not None else None,
+            "reason_code": move.reason.code,
+            "reason_params": move.reason.params,
+            **move.fields,
+        }
+        alike.setdefault(tuple(sorted(values)), []).append((move, values))
+    return alike
+
+
+def _compare_and_set(moves: list[tuple[Move, dict[str, Any]]]) -> set[int]:
+    """UPDATE ... FROM (VALUES ...): one statement a chunk, on PostgreSQL and SQLite alike."""
+    columns = sorted(moves[0][1])
+    fields = [Task._meta.get_field(name) for name in ("id", "version", "state", *columns)]
+    quote = connection.ops.quote_name
+    if connection.vendor == "postgresql":
+        # Without casts PostgreSQL takes the parameters for text.
+        marks = ", ".join(f"CAST(%s AS {f.db_type(connection)})" for f in fields)
+    else:
+        marks = ", ".join(["%s"] * len(fields))
+    # id and version arrive as "bigserial"-like column types for identity columns: take the plain type.
+    marks = marks.replace(str(fields[0].db_type(connection)), "bigint", 1)
+    assignments = ", ".join(
+        f"{quote(f.column)} = moves.column{place}" for place, f in enumerate(fields[3:], start=4)
+    )
+    table = quote(Task._meta.db_table)
+    sql = (
+        f"UPDATE {table} SET version = {table}.version + 1, {assignments} "  # noqa: S608 - names only
+        f"FROM (VALUES {', '.join([f'({marks})'] * len(moves))}) AS moves "
+        f"WHERE {table}.id = moves.column1 AND {table}.version = moves.column2 "
+        f"AND {table}.state = moves.column3 RETURNING {table}.id"
+    )
+    params: list[Any] = []
+    for move, values in moves:
+        row = [move.task_id, move.version, move.from_, *(values[name] for name in columns)]
+        params += [f.get_db_prep_save(v, connection) for f, v in zip(fields, row, strict=True)]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        return {row[0] for row in cursor.fetchall()}
+
+
+def _write_events(moves: list[Move], actor: str, now: datetime) -> None:
+    places = {
+        pk: (group, attempt)
+        for pk, group, attempt in Task.objects.filter(pk__in=[m.task_id for m in moves]).values_list(
+            "pk", "group_id", "attempt"
+        )
+    }
+    Event.objects.bulk_create(
+        Event(
+            group_id=places[move.task_id][0],
+            task_id=move.task_id,
+            attempt=places[move.task_id][1],
+            from_state=move.from_,
+            to_state=move.to,
+            code=move.reason.code,
+            params=move.reason.params,
+            actor=actor,
+            at=now,
+        )
+        for move in moves
+    )
+
+
+def _derive_groups(groups: list[TaskGroup], now: datetime) -> None:
+    present: dict[int, list[State]] = {group.pk: [] for group in groups}
+    for group_id, state in Task.objects.filter(group__in=groups).values_list("group_id", "state"):
+        present[group_id].append(State(state))
+    for group in groups:
+        state = derive_group_state(present[group.pk])
+        if state != group.state:
+            TaskGroup.objects.filter(pk=group.pk, version=group.version).update(
+                state=state, state_since=now, version=group.version + 1
+            )
+        hints.announce(f"group.{group.public_id}", {"type": "group.changed"})
