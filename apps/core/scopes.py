@@ -6,7 +6,7 @@ permission classes; which rows are seen is decided by selectors (TEN-04).
     class NodeList(APIView):
         scope = "tenant"
 
-    @scope("node")
+    @node                       # the same as @scope("node")
     def heartbeat(request): ...
 """
 
@@ -34,6 +34,13 @@ def scope(name: str) -> Callable[[V], V]:
         return view
 
     return declare
+
+
+public = scope(PUBLIC)
+signed_in = scope(SIGNED_IN)
+tenant = scope(TENANT)
+operator = scope(OPERATOR)
+node = scope(NODE)
 
 
 def scope_of(view: object) -> str | None:

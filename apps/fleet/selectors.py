@@ -1,0 +1,168 @@
+"""Reads of machines: scope first (TEN-09), and the one plain read that the scheduler starts from.
+
+Owns which nodes a tenant may use. Never judges freshness by anything but the server's clock.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+
+from apps.core.errors import NotFound
+from apps.core.ids import looks_like_id
+from apps.fleet.models import Card, Liveness, Node, Port
+from apps.tenants.scope import Viewer
+
+
+@dataclass(frozen=True, slots=True)
+class CardRow:
+    """One present or vanished card. Memory in MB; None = the card did not answer, never zero.
+    `sampled_at` is when a measured value last changed enough to be written; None = never measured."""
+
+    id: int
+    uuid: str
+    index: int
+    vendor: str
+    model: str
+    vram_total_mb: int | None
+    vram_used_mb: int | None
+    sampled_at: datetime | None
+    compute_capability: str
+    present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """One node as placing needs it. `allowed_tenant_ids` holds row ids of tenants, those of allowed
+    shared groups included; it matters only where `open_to_all` is False. `engines` are names;
+    `ports` the host port numbers that attempts hold. `last_seen_at` by the server's clock."""
+
+    id: int
+    public_id: str
+    name: str
+    runtime: str
+    cordoned: bool
+    pool: str
+    labels: dict[str, str]
+    open_to_all: bool
+    allowed_tenant_ids: frozenset[int]
+    engines: frozenset[str]
+    cpu_count: int | None
+    memory_total_mb: int | None
+    port_first: int
+    port_last: int
+    ports: frozenset[int]
+    last_seen_at: datetime | None
+    declared_lost_at: datetime | None
+    cards: tuple[CardRow, ...]
+
+    def open_to(self, tenant_id: int) -> bool:
+        """TEN-09: whether a tenant (row id) may use this node."""
+        return self.open_to_all or tenant_id in self.allowed_tenant_ids
+
+
+def is_online(last_seen_at: datetime | None, now: datetime) -> bool:
+    """Whether a node was heard of within NODE_SILENT_S, by the server's receive time."""
+    return last_seen_at is not None and (now - last_seen_at).total_seconds() <= settings.NODE_SILENT_S
+
+
+def nodes_open_to(*tenant_ids: int) -> QuerySet[Node]:
+    """The nodes that at least one of these tenants (row ids) may use: open to all, or listed by name
+    or by shared group (TEN-09)."""
+    if not tenant_ids:
+        return Node.objects.none()
+    listed = Q(allowed_tenants__in=tenant_ids) | Q(allowed_groups__tenants__in=tenant_ids)
+    # By subquery: the joins of the lists would give a node once per match.
+    return Node.objects.filter(Q(open_to_all=True) | Q(pk__in=Node.objects.filter(listed).values("pk")))
+
+
+def nodes(viewer: Viewer) -> QuerySet[Node]:
+    """The nodes that a viewer may see: all for an operator, else those open to their tenants."""
+    if viewer.is_operator:
+        return Node.objects.all()
+    return nodes_open_to(*viewer.roles)
+
+
+def node_by_id(viewer: Viewer, public_id: str) -> Node:
+    """One node in sight. Raises NotFound."""
+    if not looks_like_id(public_id):
+        raise NotFound
+    found = nodes(viewer).select_related("liveness").filter(public_id=public_id).first()
+    if found is None:
+        raise NotFound
+    return found
+
+
+def placement_rows() -> list[NodeRow]:
+    """All nodes with cards, last measured values, held ports and allow lists, as plain values.
+
+    Six statements whatever the size of the fleet; no model instances. Nodes by name, cards by index.
+    """
+    cards = _cards_by_node()
+    ports: dict[int, set[int]] = defaultdict(set)
+    for node_id, number in Port.objects.values_list("node_id", "number"):
+        ports[node_id].add(number)
+    allowed: dict[int, set[int]] = defaultdict(set)
+    for path in ("allowed_tenants", "allowed_groups__tenants"):
+        listed = Node.objects.filter(open_to_all=False, **{f"{path}__isnull": False})
+        for node_id, tenant_id in listed.values_list("pk", path):
+            allowed[node_id].add(tenant_id)
+    seen = {
+        node_id: (last, lost)
+        for node_id, last, lost in Liveness.objects.values_list("node_id", "last_seen_at", "declared_lost_at")
+    }
+    return [
+        NodeRow(
+            id=row["pk"],
+            allowed_tenant_ids=frozenset(allowed.get(row["pk"], ())),
+            engines=frozenset(_engine_names(row["engines"])),
+            ports=frozenset(ports.get(row["pk"], ())),
+            last_seen_at=seen.get(row["pk"], (None, None))[0],
+            declared_lost_at=seen.get(row["pk"], (None, None))[1],
+            cards=tuple(cards.get(row["pk"], ())),
+            **{name: row[name] for name in _PLAIN},
+        )
+        for row in Node.objects.order_by("name", "pk").values("pk", "engines", *_PLAIN)
+    ]
+
+
+_PLAIN = (
+    "public_id",
+    "name",
+    "runtime",
+    "cordoned",
+    "pool",
+    "labels",
+    "open_to_all",
+    "cpu_count",
+    "memory_total_mb",
+    "port_first",
+    "port_last",
+)
+
+
+def _cards_by_node() -> dict[int, list[CardRow]]:
+    found: dict[int, list[CardRow]] = defaultdict(list)
+    rows: QuerySet[Card, tuple[Any, ...]] = Card.objects.order_by("node_id", "index").values_list(
+        "node_id",
+        "pk",
+        "uuid",
+        "index",
+        "vendor",
+        "model",
+        "vram_total_mb",
+        "sample__vram_used_mb",
+        "sample__sampled_at",
+        "compute_capability",
+        "present",
+    )
+    for node_id, *values in rows:
+        found[node_id].append(CardRow(*values))
+    return found
+
+
+def _engine_names(engines: list[Any]) -> list[str]:
+    return [str(engine["name"]) for engine in engines if isinstance(engine, dict) and engine.get("name")]

@@ -1,0 +1,17 @@
+"""Writes to machines: joining, heartbeats, operators' changes. Tasks and claims are not its business."""
+
+from apps.fleet.services.changes import change_node, cordon, uncordon
+from apps.fleet.services.heartbeats import HeartbeatOutcome, record_heartbeat
+from apps.fleet.services.joining import authenticate, create_join_token, join_command, redeem_join_token
+
+__all__ = [
+    "HeartbeatOutcome",
+    "authenticate",
+    "change_node",
+    "cordon",
+    "create_join_token",
+    "join_command",
+    "record_heartbeat",
+    "redeem_join_token",
+    "uncordon",
+]

@@ -1,0 +1,92 @@
+"""A node's cards as its last heartbeat names them: identity and capacity in Card, readings in CardSample.
+
+A card that left the heartbeat stays as a row that is not present. Readings are written only when
+they changed enough, so that a quiet fleet writes next to nothing.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from agent.contract.messages import CardReport
+from apps.fleet.models import Card, CardSample, Node
+from apps.fleet.services.measures import changed_enough, count_or_none, degrees_or_none, fit
+
+# Utilization and temperature move all the time; only these steps are worth a write.
+_UTILIZATION_STEP = 10
+_TEMPERATURE_STEP = 5
+
+
+def write_cards(node: Node, reports: list[CardReport], now: datetime) -> bool:
+    """Upsert the reported cards, mark the others as gone, write changed readings.
+
+    Returns whether anything changed that placing depends on.
+    """
+    known = {card.uuid: card for card in Card.objects.filter(node=node).select_related("sample")}
+    reported: dict[str, CardReport] = {}
+    for report in reports:
+        uuid = fit(report.uuid, 100)
+        if uuid:
+            reported.setdefault(uuid, report)
+    changed = False
+    for uuid, report in reported.items():
+        card = known.get(uuid)
+        changed |= _write_card(node, card, uuid, report, now)
+    gone = [card.pk for uuid, card in known.items() if card.present and uuid not in reported]
+    if gone:
+        Card.objects.filter(pk__in=gone).update(present=False)
+    return changed or bool(gone)
+
+
+def _write_card(node: Node, card: Card | None, uuid: str, report: CardReport, now: datetime) -> bool:
+    capacity = count_or_none(report.vram_total_mb)
+    identity: dict[str, Any] = {
+        "index": count_or_none(report.index) or 0,
+        "vendor": fit(report.vendor, 30),
+        "model": fit(report.model, 100),
+        "mig_capable": report.mig_capable,
+        "mps_capable": report.mps_capable,
+        "present": True,
+    }
+    # A capacity or version that could not be read now has not changed.
+    if capacity is not None:
+        identity["vram_total_mb"] = capacity
+    if report.driver_version is not None:
+        identity["driver_version"] = fit(report.driver_version, 50)
+    if report.compute_capability is not None:
+        identity["compute_capability"] = fit(report.compute_capability, 10)
+
+    if card is None:
+        card = Card.objects.create(node=node, uuid=uuid, **identity)
+        _write_sample(card, None, report, now)
+        return True
+    changed = {name: value for name, value in identity.items() if getattr(card, name) != value}
+    if changed:
+        Card.objects.filter(pk=card.pk).update(**changed)
+        card.vram_total_mb = changed.get("vram_total_mb", card.vram_total_mb)
+    measured = _write_sample(card, getattr(card, "sample", None), report, now)
+    return bool(changed) or measured
+
+
+def _write_sample(card: Card, sample: CardSample | None, report: CardReport, now: datetime) -> bool:
+    """Returns whether the memory reading changed: the only one that placing depends on."""
+    values: dict[str, Any] = {
+        "vram_used_mb": count_or_none(report.vram_used_mb),
+        "temperature_c": degrees_or_none(report.temperature_c),
+        "utilization_percent": count_or_none(report.utilization_percent),
+    }
+    if sample is None:
+        CardSample.objects.create(card=card, sampled_at=now, **values)
+        return True
+    memory = changed_enough(sample.vram_used_mb, values["vram_used_mb"], card.vram_total_mb)
+    other = _stepped(
+        sample.utilization_percent, values["utilization_percent"], _UTILIZATION_STEP
+    ) or _stepped(sample.temperature_c, values["temperature_c"], _TEMPERATURE_STEP)
+    if memory or other:
+        CardSample.objects.filter(pk=sample.pk).update(sampled_at=now, **values)
+    return memory
+
+
+def _stepped(old: int | None, new: int | None, step: int) -> bool:
+    if old is None or new is None:
+        return old is not new
+    return abs(new - old) >= step

@@ -1,0 +1,143 @@
+"""What a node says of itself, written only where it changed (AGENT-01, AGENT-02).
+
+Owns the rule which run of an agent speaks for a node. Age is counted by the server's receive time
+alone; the node's own clock gives nothing but a warning. Tasks and claims are never touched here.
+"""
+
+import logging
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from agent.contract.messages import HeartbeatRequest
+from apps.core import hints, versions
+from apps.core.errors import Refusal
+from apps.fleet.models import Liveness, Node, NodeAlert
+from apps.fleet.selectors import is_online
+from apps.fleet.services import cards
+from apps.fleet.services.measures import count_or_none, fit
+
+log = logging.getLogger("heteroflow.fleet")
+
+
+@dataclass(frozen=True)
+class HeartbeatOutcome:
+    """What became of one heartbeat.
+
+    `accepted`: it was the newest of the run that speaks for the node, and was written.
+    `newer_incarnation`: with it another run took over; claims of the run before are void.
+    `superseded`: it came from a run that no longer speaks for the node; nothing of it counts.
+    Neither accepted nor superseded: a repeat or an overtaken one; answer it, write nothing.
+    `skew_s`: the node's clock minus the server's, in seconds; None where it could not be told.
+    """
+
+    accepted: bool
+    newer_incarnation: bool = False
+    superseded: bool = False
+    skew_s: float | None = None
+
+    @property
+    def skewed(self) -> bool:
+        """Whether the clock is off enough for a warning (CLOCK_SKEW_WARN_S). Never more than that."""
+        return self.skew_s is not None and abs(self.skew_s) > settings.CLOCK_SKEW_WARN_S
+
+
+def record_heartbeat(*, node: Node, request: HeartbeatRequest, now: datetime) -> HeartbeatOutcome:
+    """Write liveness, changed facts, cards and samples of an authenticated node.
+
+    `now` is when the server received it. A node that comes back after silence is simply alive again.
+    Raises Refusal 403 `machine_mismatch` (and leaves an alert) when another machine uses the
+    node's credential.
+    """
+    if request.machine_id != node.machine_id:
+        _alert_machine(node, now)
+        raise Refusal("machine_mismatch", 403, node=node.public_id)
+    skew_s = _skew(request.sent_at, now)
+    with transaction.atomic():
+        live, _ = Liveness.objects.select_for_update().get_or_create(node=node)
+        same_run = live.incarnation == request.incarnation
+        if same_run and request.sequence <= live.heartbeat_sequence:
+            return HeartbeatOutcome(False, skew_s=skew_s)
+        if not same_run and not _takes_over(live, request, now):
+            return HeartbeatOutcome(False, superseded=True, skew_s=skew_s)
+        _write_liveness(live, request, now, skew_s, same_run)
+        changed = _write_facts(node, request)
+        cards_changed = cards.write_cards(node, request.cards, now)
+        if "dial" in changed:
+            versions.bump()
+        if changed or cards_changed:
+            hints.kick("scheduling.place")
+    return HeartbeatOutcome(True, newer_incarnation=not same_run, skew_s=skew_s)
+
+
+def _takes_over(live: Liveness, request: HeartbeatRequest, now: datetime) -> bool:
+    """Another run speaks for the node when it started later (AGENT-02), or once the present one is
+    silent: a clock that was set back must not lock a machine out for good."""
+    if not live.incarnation or not is_online(live.last_seen_at, now):
+        return True
+    return request.started_at > live.incarnation_started_at
+
+
+def _write_liveness(
+    live: Liveness, request: HeartbeatRequest, now: datetime, skew_s: float | None, same_run: bool
+) -> None:
+    values: dict[str, Any] = {
+        "heartbeat_sequence": request.sequence,
+        "last_seen_at": now,
+        "clock_skew_s": skew_s,
+        "declared_lost_at": None,
+    }
+    if not same_run:
+        values |= {
+            "incarnation": fit(request.incarnation, 64),
+            "incarnation_started_at": request.started_at,
+            "report_sequence": 0,
+        }
+    Liveness.objects.filter(pk=live.pk).update(**values)
+
+
+def _write_facts(node: Node, request: HeartbeatRequest) -> set[str]:
+    """Update the node's row where a fact differs from it; returns the names of changed fields."""
+    facts = {
+        "runtime": request.runtime.value,
+        "agent_version": fit(request.agent_version, 50) or node.agent_version,
+        "cpu_count": count_or_none(request.host.cpu_count),
+        "memory_total_mb": count_or_none(request.host.memory_total_mb),
+        "dial": msgspec.to_builtins(request.dial),
+        "engines": msgspec.to_builtins(request.engines),
+        "port_first": request.port_range[0],
+        "port_last": request.port_range[1],
+    }
+    if not 1 <= request.port_range[0] <= request.port_range[1] <= 65535:
+        log.warning("node %s reports an unusable port range, the present one stays", node.public_id)
+        del facts["port_first"], facts["port_last"]
+    changed = {name: value for name, value in facts.items() if getattr(node, name) != value}
+    if changed:
+        Node.objects.filter(pk=node.pk).update(**changed)
+        for name, value in changed.items():
+            setattr(node, name, value)
+    return set(changed)
+
+
+def _skew(sent_at: float, now: datetime) -> float | None:
+    skew_s = sent_at - now.timestamp()
+    return round(skew_s, 3) if math.isfinite(skew_s) else None
+
+
+def _alert_machine(node: Node, now: datetime) -> None:
+    # In a transaction of its own: the refusal that follows must not take the alert with it.
+    with transaction.atomic():
+        _, new = NodeAlert.objects.get_or_create(
+            node=node, code="machine_mismatch", defaults={"first_at": now, "last_at": now}
+        )
+        if not new:
+            NodeAlert.objects.filter(node=node, code="machine_mismatch").update(
+                times=F("times") + 1, last_at=now
+            )
+    log.warning("node %s: another machine uses its credential and was refused", node.public_id)

@@ -1,0 +1,30 @@
+"""Values from the wire made fit for rows: a number that can not be is "no answer", never an error.
+
+One card with a broken sensor must not take its node offline. Pure.
+"""
+
+_LARGEST = 2**31 - 1
+
+
+def count_or_none(value: int | None) -> int | None:
+    """A count or size that a row can hold; None for no answer and for what can not be."""
+    return value if value is not None and 0 <= value <= _LARGEST else None
+
+
+def degrees_or_none(value: int | None) -> int | None:
+    """A temperature that can be; None for no answer and for what can not be."""
+    return value if value is not None and -273 <= value <= 1000 else None
+
+
+def fit(text: str | None, longest: int) -> str:
+    """A text cut to a column, without control characters."""
+    return "".join(c for c in text or "" if c.isprintable())[:longest]
+
+
+def changed_enough(old_mb: int | None, new_mb: int | None, total_mb: int | None) -> bool:
+    """Whether a memory reading is worth a write: by 1 % of the card or 64 MB, whichever is less, or
+    between an answer and none."""
+    if old_mb is None or new_mb is None:
+        return old_mb is not new_mb
+    threshold = min(64.0, total_mb / 100) if total_mb else 64.0
+    return abs(new_mb - old_mb) >= max(threshold, 1.0)
