@@ -3,12 +3,12 @@
 Owns the exception types only. `texts.py` has the sentences, `problems.py` the HTTP answer.
 """
 
-from dataclasses import dataclass, field
+import dataclasses
 
 Value = str | int | float | bool | None
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class FieldError:
     """One field that breaks one rule. `field` is a dotted path such as `task.gpu_required`;
     `value` is what was sent (None where it is a secret or absent)."""
@@ -16,7 +16,7 @@ class FieldError:
     field: str
     code: str
     value: Value = None
-    params: dict[str, Value] = field(default_factory=dict)
+    params: dict[str, Value] = dataclasses.field(default_factory=dict)
 
 
 class Refusal(Exception):
@@ -60,11 +60,11 @@ class Forbidden(Refusal):
     """The viewer sees the object but their role does not allow the action (403)."""
 
     def __init__(self, code: str = "forbidden", **params: Value) -> None:
-        super().__init__(code, 403, **params)
+        super().__init__(code, 403, errors=None, **params)
 
 
 class Unavailable(Refusal):
     """A part is away; try again (503). Never used for a refusal that would stay."""
 
     def __init__(self, code: str = "unavailable", **params: Value) -> None:
-        super().__init__(code, 503, **params)
+        super().__init__(code, 503, errors=None, **params)

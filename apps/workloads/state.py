@@ -102,17 +102,16 @@ def _by_columns(
 def _compare_and_set(moves: list[tuple[Move, dict[str, Any]]]) -> set[int]:
     """UPDATE ... FROM (VALUES ...): one statement a chunk, on PostgreSQL and SQLite alike."""
     columns = sorted(moves[0][1])
-    fields = [Task._meta.get_field(name) for name in ("id", "version", "state", *columns)]
+    by_column = {f.attname: f for f in Task._meta.concrete_fields}
+    fields = [by_column[name] for name in ("id", "version", "state", *columns)]
     quote = connection.ops.quote_name
     if connection.vendor == "postgresql":
         # Without casts PostgreSQL takes the parameters for text.
-        marks = ", ".join(f"CAST(%s AS {f.db_type(connection)})" for f in fields)
+        marks = ", ".join(f"CAST(%s AS {f.cast_db_type(connection)})" for f in fields)
     else:
         marks = ", ".join(["%s"] * len(fields))
-    # id and version arrive as "bigserial"-like column types for identity columns: take the plain type.
-    marks = marks.replace(str(fields[0].db_type(connection)), "bigint", 1)
     assignments = ", ".join(
-        f"{quote(f.column)} = moves.column{place}" for place, f in enumerate(fields[3:], start=4)
+        f"{quote(f.attname)} = moves.column{place}" for place, f in enumerate(fields[3:], start=4)
     )
     table = quote(Task._meta.db_table)
     sql = (

@@ -6,6 +6,7 @@ from typing import Any
 from agent.contract.codes import Code
 from agent.contract.states import State
 from apps.core import hints
+from apps.core.errors import Forbidden
 from apps.tenants.models import Tenant
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Event, Task, TaskGroup
@@ -22,8 +23,11 @@ def create_group(
 ) -> TaskGroup:
     """Write a group and `replicas` tasks (ranks 0, 1, ...) inside the caller's transaction.
 
-    Field names are those of the models. Raises IntegrityError when the group's name is taken.
+    Field names are those of the models. Raises IntegrityError when the group's name is taken,
+    Forbidden for an actor who is no person (a group belongs to its creator).
     """
+    if actor.user_id is None:
+        raise Forbidden
     group = TaskGroup.objects.create(
         tenant=tenant,
         created_by_id=actor.user_id,

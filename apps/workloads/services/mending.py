@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Exists, OuterRef
@@ -125,7 +126,7 @@ def expire_deadlines(*, lease: Held, now: datetime) -> int:
             .first()
         )
         why = _lateness(task, claim)
-        error = {
+        error: dict[str, Any] = {
             "code": str(why.code),
             "params": why.params,
             "exit_code": None,
