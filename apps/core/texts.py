@@ -145,6 +145,13 @@ TEXTS: dict[str, Promise] = {
     "claim_lost": _("The placement is not this node's any more."),
     "claim_superseded": _("A newer run of the agent holds the claim."),
     "claim_unknown": _("There is no such placement."),
+    # what agents are told
+    "contract_unsupported": _(
+        "This server speaks contract %(supported)s, the agent %(offered)s; install the matching agent."
+    ),
+    "node_credential_wrong": _("The node credential is missing or wrong; join this machine again."),
+    "join_guesses_spent": _("Too many failed joins from this address; try again in %(retry_after_s)s s."),
+    "report_failed": _("A report on task %(task)s could not be applied: %(why)s"),
     # warnings
     "endpoint_without_port": _(
         "enable_api was asked for, but no port is mapped, so no endpoint was made; add one to task.ports."
