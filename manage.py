@@ -7,6 +7,10 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "heteroflow.settings.embedded")
+    if sys.argv[1:2] == ["up"] and "--help" not in sys.argv:
+        from apps.ops.prelaunch import prepare_or_exit
+
+        prepare_or_exit()
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)

@@ -27,3 +27,5 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SESSION_COOKIE_SECURE = True
 CSRF_COOKIE_SECURE = True
 SECURE_HSTS_SECONDS = env.int("HSTS_SECONDS", default=3600)
+# `manage.py collectstatic` puts the console's and portal's files there; WhiteNoise serves them.
+STATIC_ROOT = env.str("STATIC_ROOT", default=str(DATA_DIR / "static"))

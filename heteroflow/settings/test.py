@@ -1,13 +1,16 @@
 """The suite: SQLite, in-memory broker, short periods, fixed keys that guard nothing."""
 
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
 from heteroflow.settings.base import *
 
 TESTING = True
-DATA_DIR = Path(os.environ.get("TEST_DATA_DIR") or tempfile.mkdtemp(prefix="heteroflow-test-"))
+DATA_DIR = Path(tempfile.mkdtemp(prefix="heteroflow-test-"))
+atexit.register(shutil.rmtree, DATA_DIR, ignore_errors=True)
 SECRET_KEY = "only-for-tests-" + "x" * 40
 ENCRYPTION_KEYS = ["MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="]
 DATABASES = {
@@ -23,11 +26,12 @@ DATABASES = {
         "TEST": {"NAME": DATA_DIR / "test.sqlite3"},
     }
 }
+if env.str("TEST_DATABASE_URL", default=""):
+    DATABASES = {"default": env.db("TEST_DATABASE_URL")}
 CELERY_BROKER_URL = "memory://"
 CHANNEL_LAYERS = {"default": {"BACKEND": "heteroflow.layers.LoopAwareInMemoryLayer"}}
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-STATIC_ROOT = DATA_DIR / "static"
 MEDIA_ROOT = DATA_DIR / "files"
 HETEROFLOW_USAGE_DIR = DATA_DIR / "usage"
 HINTS_INLINE = True

@@ -1,0 +1,47 @@
+# The doors of the project; each works on a bare machine with git, make and Python 3.11 (with venv).
+PYTHON ?= python3.11
+PORT ?= 3333
+HOST ?= 127.0.0.1
+DATA_DIR ?= ./data
+RUNTIME ?= process
+export PORT HOST DATA_DIR RUNTIME
+
+VENV := .venv/bin
+BOOT = $(PYTHON) -m apps.ops.bootstrap
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run check test install lock messages vendor password python
+
+help: ## Show the doors
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+python:
+	@command -v $(PYTHON) >/dev/null || { echo "HeteroFlow needs Python 3.11 with venv, and $(PYTHON) is not there; install it: apt-get install python3.11 python3.11-venv (Debian 12: python3 python3-venv), or name it: make run PYTHON=..." >&2; exit 1; }
+
+run: python ## Start everything and serve the demo model (PORT=3333 DATA_DIR=./data)
+	@exec setpriv --pdeathsig TERM $(BOOT) -- manage.py up $(ARGS)
+
+install: python ## Make .venv hold what the lock files say
+	@$(BOOT)
+
+password: python ## Give a person a new password: make password USER=admin
+	@$(BOOT) -- manage.py password $(USER)
+
+check: install ## Lint, types, imports, migrations, translations, fast tests (under 3 minutes)
+	@bash .ci/check
+
+test: install ## Everything: check, whole stacks, faults, browser (under 15 minutes)
+	@bash .ci/test $(ARGS)
+
+lock: install ## Pin what pyproject.toml asks for into requirements.txt, with hashes
+	$(VENV)/pip-compile --quiet --all-extras --generate-hashes --allow-unsafe --strip-extras \
+	  --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links -o requirements.txt pyproject.toml
+
+messages: install ## Collect sentences for translation and compile them (needs Debian's gettext)
+	DATA_DIR=$$(mktemp -d) DJANGO_SETTINGS_MODULE=heteroflow.settings.test $(VENV)/python manage.py makemessages -l zh_Hans --no-wrap --no-obsolete \
+	  --ignore '.venv' --ignore 'data' --ignore 'tests'
+	DJANGO_SETTINGS_MODULE=heteroflow.settings.test $(VENV)/python manage.py compilemessages --ignore '.venv'
+
+vendor: install ## Take the pinned browser libraries out of their npm packages (needs npm)
+	$(VENV)/python tools/vendor.py

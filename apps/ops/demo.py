@@ -1,0 +1,89 @@
+"""The demo service: made through the REST API as its member would, then awaited and shown.
+
+A second start finds the same service by its name and makes nothing. Never reads or writes a row.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from apps.ops.rest import Api
+
+SERVICE = "demo"
+IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
+LOOK_EVERY_S = 0.5
+STILL_EVERY_S = 15.0  # an unchanged state is told again this often, so that a wait never looks hung
+LOADING_MAX_S = 300
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`api_key` only where it was made just now; `running` False when the wait was over before."""
+
+    group: dict[str, Any]
+    api_key: str | None
+    running: bool
+
+
+def find_service(api: Api) -> dict[str, Any] | None:
+    """The demo service as the API describes it; None where there is none."""
+    for group in api.call("GET", "/api/v1/task-groups")["results"]:
+        if group["name"] == SERVICE:
+            return dict(group)
+    return None
+
+
+def create_service(api: Api, model: Path, model_name: str) -> dict[str, Any]:
+    """POST /api/v1/task-groups: a CPU service of this model file; the answer holds its key, once."""
+    body = {
+        "name": SERVICE,
+        "model_name": model_name,
+        "parallelism": "single",
+        "world_size": 1,
+        "enable_api": True,
+        "task": {"image": IMAGE, "gpu_required": 0, "model_path": str(model)},
+        "health_check": {"type": "http", "path": "/health", "start_period_seconds": LOADING_MAX_S},
+    }
+    return dict(api.call("POST", "/api/v1/task-groups", body))
+
+
+def ensure_service(api: Api, model: Path, model_name: str) -> tuple[dict[str, Any], str | None]:
+    """The demo service, and its key when it was made just now."""
+    found = find_service(api)
+    if found is not None:
+        return found, None
+    made = create_service(api, model, model_name)
+    return made, made.get("api_key")
+
+
+def describe(group: dict[str, Any]) -> str:
+    """Its state in one line: state, phase of the task, reason."""
+    task = (group.get("tasks") or [{}])[0]
+    parts = [group["status"], task.get("phase") or "", _sentence(group.get("reason"))]
+    return ", ".join(part for part in parts if part)
+
+
+def _sentence(reason: Any) -> str:
+    if isinstance(reason, dict):
+        return str(reason.get("detail") or reason.get("code") or "")
+    return str(reason or "")
+
+
+def wait_until_running(
+    api: Api, group_id: str, say: Callable[[str], None], *, give_up_s: float, stopping: Callable[[], bool]
+) -> tuple[dict[str, Any], bool]:
+    """Tell each change of state until it runs. False when it failed, was stopped, or time is up."""
+    last, said_at, give_up_at = "", 0.0, time.monotonic() + give_up_s
+    while True:
+        group = api.call("GET", f"/api/v1/task-groups/{group_id}")
+        line, now = describe(group), time.monotonic()
+        if line != last or now - said_at >= STILL_EVERY_S:
+            say(f"demo service: {line}")
+            last, said_at = line, now
+        if group["status"] == "running":
+            return group, True
+        if group["status"] == "stopped" or now >= give_up_at or stopping():
+            return group, False
+        time.sleep(LOOK_EVERY_S)

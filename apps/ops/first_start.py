@@ -1,0 +1,77 @@
+"""What the embedded profile needs in the database and on the disk before its children start.
+
+Repeatable: what is there stays. Owns the operator's first password, the local agent's settings and
+its join token. The password is returned once and only its hash is stored.
+"""
+
+import json
+import secrets
+from datetime import datetime
+from pathlib import Path
+
+from django.core.management import call_command
+
+from apps.fleet import services as fleet
+from apps.ops.layout import Layout
+from apps.tenants import services as tenants
+from apps.tenants.models import User
+from apps.tenants.scope import Viewer
+
+OPERATOR = "admin"
+JOIN_TOKEN_TTL_S = 3600
+
+
+def new_password() -> str:
+    """96 random bits in letters, digits, hyphen and underscore."""
+    return secrets.token_urlsafe(12)
+
+
+def migrate() -> None:
+    """Bring the database to the present schema."""
+    call_command("migrate", verbosity=0, interactive=False)
+
+
+def ensure_operator() -> tuple[User, str | None]:
+    """The first operator, and the password when it was made just now."""
+    found = User.objects.filter(username=OPERATOR).first()
+    if found is not None:
+        return found, None
+    password = new_password()
+    return tenants.create_user(username=OPERATOR, password=password, is_operator=True), password
+
+
+def ensure_agent(
+    layout: Layout, *, operator: Viewer, server_url: str, ports: tuple[int, int], now: datetime
+) -> None:
+    """Write the local agent's settings, and a join token unless it has joined already."""
+    layout.agent_state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    layout.models.mkdir(mode=0o700, parents=True, exist_ok=True)
+    joined = _joined(layout.agent_state / "identity.json")
+    if not joined:
+        _, token = fleet.create_join_token(actor=operator, ttl_s=JOIN_TOKEN_TTL_S, now=now)
+        _write(layout.join_token, token)
+    settings = {
+        "server_url": server_url,
+        "state_dir": str(layout.agent_state),
+        "join_token_file": str(layout.join_token),
+        "runtime": "process",
+        "allowed_volume_prefixes": [str(layout.models)],
+        "relative_model_root": str(layout.models),
+        "port_range": list(ports),
+    }
+    # JSON's strings, numbers and lists are TOML's too.
+    _write(
+        layout.agent_config, "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+    )
+
+
+def _joined(identity: Path) -> bool:
+    return identity.exists() and bool(json.loads(identity.read_text()).get("node_id"))
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    part.touch(mode=0o600)
+    part.write_text(text)
+    part.replace(path)

@@ -1,0 +1,37 @@
+"""`manage.py serve`: the embedded profile's server process, started by `manage.py up`."""
+
+import os
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from celery._state import get_current_app
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from apps.ops.server import EmbeddedServer
+
+
+class Command(BaseCommand):
+    help = "Runs web, worker and beat in one process (embedded profile)."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1")
+        parser.add_argument("--port", type=int, default=3333)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        celery = get_current_app()
+        celery.loader.import_default_modules()  # ticks register themselves on import
+        server = EmbeddedServer(
+            celery,
+            "heteroflow.asgi:application",
+            options["host"],
+            options["port"],
+            drain_s=settings.DRAIN_S,
+            ticks_at_once=settings.TICKS_AT_ONCE,
+        )
+        code = server.run()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Not sys.exit: the interpreter would wait for pool threads in the middle of a tick.
+        os._exit(code)

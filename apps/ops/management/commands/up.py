@@ -1,0 +1,106 @@
+"""`manage.py up`: everything on this machine, in one command (`make run`).
+
+The checks before Django's settings are in apps/ops/prelaunch.py, which manage.py runs first.
+"""
+
+import os
+import sys
+import threading
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+
+from apps.core.clock import utc_now
+from apps.ops import first_start, greeting, prelaunch
+from apps.ops.children import Child, Program
+from apps.ops.demo_run import DemoRun
+from apps.ops.layout import Layout, engine_ports
+from apps.ops.rest import Api
+from apps.ops.supervisor import Printer, Supervisor
+from apps.tenants.scope import viewer_of
+
+# All that the agent and its engines get to see of our environment: no key, no database address.
+AGENT_SEES = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "CUDA_VISIBLE_DEVICES",
+)
+AGENT_PREFIX = "HETEROFLOW_AGENT_"
+
+
+class Command(BaseCommand):
+    help = "Starts server, loops and a local node, and serves a demo model."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--no-demo", action="store_true", help="start empty: no demo tenant, no service")
+        parser.add_argument("--model", type=Path, help="serve this GGUF file as the demo instead")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not prelaunch.held_locks:
+            raise CommandError("Start it as: python manage.py up")
+        say = Printer()
+        layout = Layout(Path(os.environ["DATA_DIR"]))
+        host, port = os.environ["HOST"], int(os.environ["PORT"])
+        base_url = f"http://{prelaunch.LOCAL_ADDRESS[host]}:{port}"
+        say("Preparing the database ...")
+        first_start.migrate()
+        operator, password = first_start.ensure_operator()
+        first_start.ensure_agent(
+            layout,
+            operator=viewer_of(operator),
+            server_url=base_url,
+            ports=engine_ports(port),
+            now=utc_now(),
+        )
+        people = greeting.People(operator.username, password)
+        demo = None if options["no_demo"] else DemoRun.prepare(base_url, layout, people, options["model"])
+        for line in greeting.sign_in_lines(base_url, demo.people if demo else people):
+            say(line)
+        connections.close_all()  # from here on the server process alone writes
+        self.supervise(say, layout, host, port, base_url, demo)
+
+    def supervise(
+        self, say: Printer, layout: Layout, host: str, port: int, base_url: str, demo: DemoRun | None
+    ) -> None:
+        api = Api(base_url, timeout_s=2.0)
+        server = Program(
+            "server",
+            ["manage.py", "serve", "--host", host, "--port", str(port)],
+            dict(os.environ),
+            stop_s=settings.DRAIN_S + 3,
+        )
+        agent = Program(
+            "agent",
+            ["-m", "agent", "--config", str(layout.agent_config)],
+            agent_environment(dict(os.environ)),
+            stop_s=settings.AGENT_STOP_S,
+        )
+        supervisor = Supervisor(
+            Child(server, os.getpid(), say), Child(agent, os.getpid(), say), lambda: api.answers("/readyz")
+        )
+        supervisor.take_signals()
+        if demo is not None:
+            threading.Thread(
+                target=demo.run, args=(say, supervisor.stop, settings.DEMO_WAIT_S), daemon=True
+            ).start()
+        supervisor.run()
+        say("Stopped.")
+        sys.stdout.flush()
+        os._exit(0)  # a demo thread in the middle of a request must not hold up the end
+
+
+def agent_environment(environ: dict[str, str]) -> dict[str, str]:
+    """The part of our environment that the agent may see."""
+    return {
+        name: value for name, value in environ.items() if name in AGENT_SEES or name.startswith(AGENT_PREFIX)
+    }

@@ -1,0 +1,56 @@
+"""What `manage.py up` settles before Django reads its settings: port, room, data directory, keys.
+
+Standard library only. Leaves its answers in the environment, where the settings and the children
+find them. Never touches the database.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from apps.ops import keys_file, preflight
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+# Where to listen, and how this machine itself then reaches it.
+LOCAL_ADDRESS = {
+    "127.0.0.1": "127.0.0.1",
+    "localhost": "127.0.0.1",
+    "0.0.0.0": "127.0.0.1",  # noqa: S104 - only where a person asks for it
+    "::1": "[::1]",
+    "::": "[::1]",
+}
+held_locks: list[int] = []  # open for as long as this process lives
+
+
+def prepare(environ: "os._Environ[str] | dict[str, str]") -> None:
+    """Check and make what the embedded profile stands on. Raises NotReady."""
+    host = environ.get("HOST") or "127.0.0.1"
+    port = preflight.read_port(environ.get("PORT") or str(preflight.DEFAULT_PORT))
+    runtime = environ.get("RUNTIME") or "process"
+    if runtime != "process":
+        raise preflight.NotReady(
+            f"RUNTIME={runtime} is not offered by this version; leave it out, or use RUNTIME=process."
+        )
+    if host not in LOCAL_ADDRESS:
+        raise preflight.NotReady(
+            f"HOST={host} is not offered; use 127.0.0.1 (this machine only) or 0.0.0.0 (all its addresses, "
+            "behind a proxy with TLS)."
+        )
+    data_dir = Path(environ.get("DATA_DIR") or ROOT / "data").resolve()
+    needs_mb = int(environ.get("START_NEEDS_MB") or preflight.START_NEEDS_MB)
+    preflight.check_port(host, port)
+    preflight.check_room(data_dir, needs_mb, "start")
+    preflight.make_data_dir(data_dir)
+    held_locks.append(preflight.hold_data_dir(data_dir))
+    keys_file.ensure_keys(data_dir)
+    environ.update(HOST=host, PORT=str(port), RUNTIME=runtime, DATA_DIR=str(data_dir))
+    environ.setdefault("PUBLIC_URL", f"http://{LOCAL_ADDRESS[host]}:{port}")
+
+
+def prepare_or_exit() -> None:
+    """For manage.py: one sentence and exit code 1 when something is missing."""
+    try:
+        prepare(os.environ)
+    except preflight.NotReady as refusal:
+        print(refusal, file=sys.stderr)
+        sys.exit(1)

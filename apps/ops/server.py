@@ -1,0 +1,90 @@
+"""The embedded profile's one server process: web on the main thread, Celery worker and beat beside it.
+
+Broker and channel layer are in this process's memory: one process, one interpreter lock, no second
+instance. Queued hints die with it, which is right: rows are the truth and every tick reads them anew.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import uvicorn
+from celery import Celery
+from celery.beat import Scheduler, Service
+
+log = logging.getLogger("heteroflow.ops")
+
+QUEUES = ("ticks", "work", "scheduling")
+SWITCH_INTERVAL_S = 0.0005  # a busy tick thread must not hold up streams for Python's usual 5 ms
+
+
+class QuietServer(uvicorn.Server):
+    """uvicorn that leaves the signals to us: its own way raises them again once it has ended."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class EmbeddedServer:
+    """Web server, worker and beat. `broken` is set when a thread ended that must not."""
+
+    def __init__(
+        self, celery: Celery, application: str, host: str, port: int, *, drain_s: float, ticks_at_once: int
+    ) -> None:
+        self.celery = celery
+        self.broken = False
+        self.web = QuietServer(
+            uvicorn.Config(
+                application,
+                host=host,
+                port=port,
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ws_ping_interval=20,
+                timeout_graceful_shutdown=int(drain_s),
+            )
+        )
+        self.worker = celery.WorkController(
+            pool="threads",
+            concurrency=ticks_at_once,
+            queues=",".join(QUEUES),
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+        )
+        self.beat = Service(celery, max_interval=1, scheduler_cls=Scheduler)
+
+    def run(self) -> int:
+        """Serve until SIGTERM or SIGINT. The exit code: 0 when asked to stop, 1 when something broke."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        self._start_thread("celery-worker", self.worker.start)
+        self._start_thread("celery-beat", self.beat.start)
+        asyncio.run(self.web.serve())
+        stopped = self.web.started and not self.broken
+        # Daemon threads: they end with the process. A tick cut off here is run again by its lease's expiry.
+        self.beat.stop()
+        return 0 if stopped else 1
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.web.should_exit = True
+
+    def _start_thread(self, name: str, body: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                body()
+            except BaseException:
+                log.exception("%s ended", name)
+            if not self.web.should_exit:
+                self.broken = self.web.should_exit = True  # the supervisor starts a whole new process
+
+        threading.Thread(target=run, name=name, daemon=True).start()

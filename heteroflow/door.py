@@ -1,0 +1,64 @@
+"""The one door of a server process: inference under /v1 goes to the gateway, websockets to Channels,
+the rest to Django.
+
+The gateway stands before Django because Django's handler costs more than a whole proxied call
+(docs/adr/0002).
+"""
+
+from typing import Any
+
+from channels.auth import AuthMiddlewareStack
+from channels.routing import URLRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+from django.core.handlers.asgi import ASGIHandler
+
+from apps.agentlink.routing import websocket_urlpatterns as agent_sockets
+from apps.gateway.wiring import build_gateway
+from apps.ops import health
+from apps.streams.routing import websocket_urlpatterns as people_sockets
+
+Scope = dict[str, Any]
+Receive = Any  # ASGI's callables; Django, Channels and the gateway each type them in their own way
+Send = Any
+
+AGENT_SOCKET = "/ws/agent"
+# These stay Django's: they are control-plane work in OpenAI's shape, not inference.
+DJANGO_UNDER_V1 = ("/v1/control/", "/v1/files", "/v1/batches")
+
+
+class Application:
+    """One door for all three; its lifespan is the gateway's."""
+
+    def __init__(self, django: ASGIHandler) -> None:
+        self.django = django
+        self.gateway = build_gateway()
+        # An agent sends no Origin and brings its own credential; a browser must come from our pages.
+        self.agents = URLRouter(agent_sockets)
+        self.people = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(people_sockets)))
+        health.watch("gateway", self.gateway.ready)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "websocket":
+            is_agent = scope["path"].rstrip("/") == AGENT_SOCKET
+            await (self.agents if is_agent else self.people)(scope, receive, send)
+        elif scope["path"].startswith("/v1/") and not scope["path"].startswith(DJANGO_UNDER_V1):
+            await self.gateway(scope, receive, send)
+        else:
+            await self.django(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                try:
+                    await self.gateway.startup()
+                except OSError as error:  # its folder can't be written: nothing may be served unrecorded
+                    await send({"type": "lifespan.startup.failed", "message": str(error)})
+                    return
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.gateway.shutdown()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
