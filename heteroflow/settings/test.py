@@ -1,7 +1,6 @@
 """The suite: SQLite, in-memory broker, short periods, fixed keys that guard nothing."""
 
 import atexit
-import os
 import shutil
 import tempfile
 from pathlib import Path
