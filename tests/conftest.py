@@ -6,6 +6,7 @@ from datetime import datetime
 import pytest
 from rest_framework.test import APIClient
 
+import heteroflow.celery  # noqa: F401 - hints go through the configured Celery application
 from apps.tenants.models import Tenant, User
 from apps.tenants.scope import Viewer, viewer_of
 from tests import factories

@@ -4,13 +4,13 @@ Sent after commit from one thread of its own with a bounded queue, so that a han
 channel layer never holds a request; what does not fit is dropped and counted.
 """
 
+import asyncio
 import logging
 import queue
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from asgiref.sync import async_to_sync
 from celery import current_app
 from channels.layers import get_channel_layer
 from django.conf import settings
@@ -20,10 +20,18 @@ from apps.core import ticks
 
 log = logging.getLogger("heteroflow.hints")
 
-dropped = 0
-_queue: "queue.Queue[tuple[Any, ...]]" = queue.Queue(maxsize=1000)
-_starting = threading.Lock()
+QUEUE_LENGTH = 1000
+
+_queue: "queue.Queue[tuple[Any, ...]]" = queue.Queue(maxsize=QUEUE_LENGTH)
+_lock = threading.Lock()
 _sender: threading.Thread | None = None
+_dropped = 0
+_own = threading.local()  # a sending thread's own connection to the broker, and its event loop
+
+
+def dropped() -> int:
+    """Hints of this process that were not sent: the queue was full, or broker or layer failed."""
+    return _dropped
 
 
 def kick(name: str) -> None:
@@ -44,7 +52,6 @@ def announce(group: str, message: dict[str, Any]) -> None:
 
 
 def _put(send: Callable[..., None], *args: Any) -> None:
-    global dropped
     if settings.HINTS_INLINE:
         send(*args)
         return
@@ -52,33 +59,62 @@ def _put(send: Callable[..., None], *args: Any) -> None:
     try:
         _queue.put_nowait((send, *args))
     except queue.Full:
-        dropped += 1
+        _count_dropped()
+
+
+def _count_dropped() -> None:
+    global _dropped
+    with _lock:
+        _dropped += 1
 
 
 def _ensure_sender() -> None:
     global _sender
-    with _starting:
+    with _lock:
         if _sender is None or not _sender.is_alive():
             _sender = threading.Thread(target=_drain, name="hints", daemon=True)
             _sender.start()
 
 
 def _drain() -> None:
-    global dropped
     while True:
         send, *args = _queue.get()
         try:
             send(*args)
-        except Exception:  # a hint may be lost, its thread may not
-            dropped += 1
-            log.warning("a hint was dropped", exc_info=True)
+        except Exception as error:  # a hint may be lost, its thread may not
+            _count_dropped()
+            log.warning("a hint was dropped: %s: %s", type(error).__name__, error)
 
 
 def _send_kick(name: str, queue_name: str) -> None:
-    current_app.send_task(name, queue=queue_name, expires=5, retry=False, ignore_result=True)
+    broker = getattr(_own, "broker", None)
+    if broker is None:
+        # A connection of its own with short timeouts: the workers' ones wait for messages for long.
+        timeout = settings.HINT_TIMEOUT_S
+        options = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+        broker = current_app.connection_for_write(connect_timeout=timeout, transport_options=options)
+        _own.broker = broker
+    try:
+        current_app.send_task(
+            name,
+            queue=queue_name,
+            connection=broker,
+            expires=settings.HINT_EXPIRES_S,
+            retry=False,
+            ignore_result=True,
+        )
+    except Exception:
+        _own.broker = None  # opened again next time
+        raise
 
 
 def _send_group(group: str, message: dict[str, Any]) -> None:
     layer = get_channel_layer()
     if layer is not None:
-        async_to_sync(layer.group_send)(group, message)
+        if not hasattr(_own, "runner"):
+            _own.runner = asyncio.Runner()  # kept, so that the layer keeps its connection
+        _own.runner.run(_group_send(layer, group, message))
+
+
+async def _group_send(layer: Any, group: str, message: dict[str, Any]) -> None:
+    await asyncio.wait_for(layer.group_send(group, message), settings.HINT_TIMEOUT_S)

@@ -21,7 +21,7 @@ PREFIXES = {
     "model": "mdl-",
 }
 
-_SHAPE = re.compile(r"^[a-z]{1,8}[-_][a-z2-7]{16}$")
+_SHAPE = re.compile(r"^[a-z]{1,8}[-_][a-z2-7]{16}\Z")
 
 
 def new_id(kind: str) -> str:
@@ -34,4 +34,4 @@ def new_id(kind: str) -> str:
 
 def looks_like_id(text: str) -> bool:
     """Whether a text has the shape of a public id; says nothing of its existence."""
-    return bool(_SHAPE.match(text))
+    return bool(_SHAPE.fullmatch(text))

@@ -57,7 +57,14 @@ class Held:
 
 def acquire(name: str, holder: str, ttl_s: float) -> Held | None:
     """Take a lease that is free or expired; None while another holds it."""
-    Lease.objects.get_or_create(name=name)
+    fence = _take(name, holder, ttl_s)
+    if fence is None and not Lease.objects.filter(name=name).exists():
+        Lease.objects.get_or_create(name=name)  # the first run ever
+        fence = _take(name, holder, ttl_s)
+    return None if fence is None else Held(name, holder, fence)
+
+
+def _take(name: str, holder: str, ttl_s: float) -> int | None:
     with transaction.atomic():
         free = Lease.objects.filter(name=name).filter(
             Q(holder="") | Q(expires_at__isnull=True) | Q(expires_at__lt=Now())
@@ -65,5 +72,5 @@ def acquire(name: str, holder: str, ttl_s: float) -> Held | None:
         taken = free.update(holder=holder, fence=F("fence") + 1, expires_at=Now() + timedelta(seconds=ttl_s))
         if not taken:
             return None
-        fence = Lease.objects.values_list("fence", flat=True).get(name=name)
-    return Held(name, holder, fence)
+        # the row is this transaction's until it ends, so that the number read is the one written
+        return Lease.objects.values_list("fence", flat=True).get(name=name)

@@ -8,8 +8,10 @@ _SECRETS = re.compile(
     r"|(ek-)[A-Za-z0-9_=-]{16,}"
     r"|(jt-)[A-Za-z0-9_-]{24,}"
     r"|((?i:bearer\s+)(?:node-[a-z2-7]{16}:)?)[A-Za-z0-9._~+/=-]{12,}"
-    r"|((?i:\"?(?:password|secret|authorization|api[_-]?key|token)\"?\s*[:=]\s*\"?))[^\s\",;&}]{4,}"
+    r"|((?i:[\"']?(?:password|secret|authorization|api[_-]?key|token)[\"']?\s*[:=]\s*[\"']?"
+    r"(?:(?:bearer|basic)\s+)?(?:node-[a-z2-7]{16}:)?))[^\s\"',;&}]{4,}"
 )
+_FORMATTER = logging.Formatter()
 
 
 def mask(text: str) -> str:
@@ -17,12 +19,31 @@ def mask(text: str) -> str:
     return _SECRETS.sub(lambda found: next(g for g in found.groups() if g is not None) + "***", text)
 
 
+def mask_keeping_length(text: str) -> str:
+    """Like `mask`, but as many bytes of UTF-8 as before, so that offsets into a log stay true."""
+    return _SECRETS.sub(_stars, text)
+
+
+def _stars(found: re.Match[str]) -> str:
+    kept = next(g for g in found.groups() if g is not None)
+    return kept + "*" * len(found[0].removeprefix(kept).encode())
+
+
 class MaskSecrets(logging.Filter):
-    """A logging filter that masks the finished message."""
+    """A logging filter that masks the finished message and the traceback that goes with it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError, KeyError):  # a wrong log line must not break who wrote it
+            message = f"{record.msg} {record.args!r}"
+            record.msg, record.args = mask(message), ()
+            return True
         masked = mask(message)
         if masked != message:
             record.msg, record.args = masked, ()
+        if record.exc_info and not record.exc_text:
+            record.exc_text = _FORMATTER.formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = mask(record.exc_text)
         return True

@@ -10,7 +10,7 @@ import logging
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import DatabaseError
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -66,7 +66,7 @@ def refusal_of(error: Exception) -> Refusal | None:  # noqa: C901 - one flat tab
         return Refusal("unsupported_media_type", 415)
     if isinstance(error, exceptions.APIException):
         return Refusal("invalid", error.status_code)
-    if isinstance(error, DatabaseError):
+    if isinstance(error, OperationalError | InterfaceError):
         log.exception("the database did not answer")
         return Refusal("database_away", 503)
     return None

@@ -1,17 +1,24 @@
 """What every request gets: an id that follows it through the logs, strict JSON, CSRF-checked sessions."""
 
+import io
 import logging
+import math
 import re
 import uuid
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from rest_framework import authentication, exceptions, parsers
 
+from apps.core.errors import FieldError, Invalid, Refusal
+
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
-_SANE = re.compile(r"^[A-Za-z0-9._-]{8,64}$")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_SANE = re.compile(r"^[A-Za-z0-9._-]{8,64}\Z")
 
 
 def take_request_id(offered: str | None) -> str:
@@ -75,12 +82,45 @@ class SessionAuthentication(authentication.SessionAuthentication):
 
 
 class StrictJSONParser(parsers.JSONParser):
-    """JSON objects only: no NaN, no NUL characters, a readable error for anything else."""
+    """JSON objects only, of bounded size, with values that every database can hold.
+
+    Raises ParseError for what is no JSON object; Refusal `body_too_large` (413) above
+    DATA_UPLOAD_MAX_MEMORY_SIZE, which the framework checks for forms only; Invalid for NUL
+    characters, lone surrogates and numbers beyond a double, each with its path.
+    """
 
     strict = True
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
-        value = super().parse(stream, media_type, parser_context)
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        body = stream.read(limit + 1)
+        if len(body) > limit:
+            raise Refusal("body_too_large", 413)
+        try:
+            value = super().parse(io.BytesIO(body), media_type, parser_context)
+        except RecursionError:
+            raise exceptions.ParseError("nested too deeply") from None
         if not isinstance(value, dict):
             raise exceptions.ParseError("not_an_object", code="not_an_object")
+        errors = [FieldError(path, "bad_characters") for path in find_unstorable(value)]
+        if errors:
+            raise Invalid(errors)
         return value
+
+
+def find_unstorable(value: Any, path: str = "") -> Iterator[str]:
+    """Dotted paths of values that JSON allows and a database refuses: text with NUL or half a
+    surrogate pair, numbers that became infinite. A bad key is reported under its parent."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if _UNSTORABLE.search(key):
+                yield path or "body"
+            else:
+                yield from find_unstorable(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from find_unstorable(inner, f"{path}.{place}" if path else str(place))
+    elif (isinstance(value, str) and _UNSTORABLE.search(value)) or (
+        isinstance(value, float) and not math.isfinite(value)
+    ):
+        yield path or "body"

@@ -18,7 +18,7 @@ from typing import Any
 
 from celery import shared_task
 from django.conf import settings
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections
 from django.db.models import F
 
 from apps.core import leases
@@ -57,7 +57,11 @@ def tick(name: str, *, every: str, queue: str = "ticks") -> Callable[[Body], Bod
 
     def register(body: Body) -> Body:
         REGISTRY[name] = Tick(name, every, queue, body)
-        shared_task(name=name, ignore_result=True)(lambda: run_tick(name))
+
+        def entry() -> None:
+            run_tick(name)
+
+        shared_task(name=name, ignore_result=True)(entry)
         return body
 
     return register
@@ -68,25 +72,32 @@ def run_tick(name: str, now: datetime | None = None) -> dict[str, Any] | None:
     the failure is in the TickRun row and the log."""
     loop = REGISTRY[name]
     close_old_connections()
-    lease = leases.acquire(name, holder_name(), settings.TICK_LEASE_TTL_S)
-    if lease is None:
+    try:
+        lease = leases.acquire(name, holder_name(), settings.TICK_LEASE_TTL_S)
+        return None if lease is None else _run_held(loop, lease, now or utc_now())
+    except DatabaseError as error:  # away, or full: the next period tries again (RECOV-05)
+        log.error("tick %s: the database did not answer: %s", name, error)
         return None
+    finally:
+        close_old_connections()
+
+
+def _run_held(loop: Tick, lease: leases.Held, started_at: datetime) -> dict[str, Any] | None:
     started = time.monotonic()
-    started_at = now or utc_now()
     try:
         detail = loop.body(lease, started_at)
     except leases.LeaseLost:
-        log.warning("tick %s: overtaken by another holder, nothing written", name)
+        log.warning("tick %s: overtaken by another holder, nothing written", loop.name)
         return None
     except Exception as error:
-        log.exception("tick %s failed", name)
-        _note(name, started_at, started, "failed", {"error": type(error).__name__})
+        log.exception("tick %s failed", loop.name)
+        _note(loop.name, started_at, started, "failed", {"error": type(error).__name__})
         return None
+    else:
+        _note(loop.name, started_at, started, "done", detail)
+        return detail
     finally:
         lease.release()
-        close_old_connections()
-    _note(name, started_at, started, "done", detail)
-    return detail
 
 
 def _note(name: str, started_at: datetime, started: float, outcome: str, detail: dict[str, Any]) -> None:
@@ -97,9 +108,9 @@ def _note(name: str, started_at: datetime, started: float, outcome: str, detail:
         "outcome": outcome,
         "detail": detail,
     }
-    row, _ = TickRun.objects.get_or_create(name=name)
     failures = F("failures_in_a_row") + 1 if outcome == "failed" else 0
-    TickRun.objects.filter(name=row.name).update(failures_in_a_row=failures, **values)
+    if not TickRun.objects.filter(name=name).update(failures_in_a_row=failures, **values):
+        TickRun.objects.create(name=name, failures_in_a_row=int(outcome == "failed"), **values)
 
 
 def beat_schedule() -> dict[str, dict[str, Any]]:
