@@ -13,7 +13,7 @@ class LogChunk(models.Model):
     start = models.PositiveBigIntegerField()
     end = models.PositiveBigIntegerField()
     file = models.CharField(max_length=300)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField()
 
     class Meta:
         ordering = ["task", "attempt", "start"]

@@ -1,5 +1,7 @@
 """Addresses of this app below /api/v1."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from apps.streams.api.views import TaskLogs
+
+urlpatterns = [path("tasks/<str:task_id>/logs", TaskLogs.as_view(), name="task-logs")]

@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                 ("start", models.PositiveBigIntegerField()),
                 ("end", models.PositiveBigIntegerField()),
                 ("file", models.CharField(max_length=300)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("created_at", models.DateTimeField()),
             ],
             options={
                 "ordering": ["task", "attempt", "start"],

@@ -1,0 +1,22 @@
+"""The tick that keeps the log store small: old pieces of long logs, logs of deleted tasks.
+
+Owns when; `services.py` owns how. Never shortens a
+log below the setting LOG_KEEP_BYTES.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from apps.core.leases import Held
+from apps.core.ticks import tick
+from apps.streams import services
+
+
+@tick("streams.tidy", every="LOG_TIDY_PERIOD_S")
+def tidy(lease: Held, now: datetime) -> dict[str, Any]:
+    """Both steps may be repeated at any moment."""
+    dropped = services.drop_old_chunks(lease=lease, keep_bytes=settings.LOG_KEEP_BYTES)
+    lease.renew(settings.TICK_LEASE_TTL_S)
+    return {"chunks_dropped": dropped, "logs_dropped": services.drop_orphans()}

@@ -1,0 +1,133 @@
+"""Reads of the log store, scope first.
+
+A log is read by (attempt, offset). Bytes that are not there any more, or whose file can't be read,
+are a hole: an answer begins behind it, and `start` says so. Never returns half a character.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from django.core.files.storage import default_storage
+from django.db.models import Max
+
+from apps.streams.models import LogChunk
+from apps.tenants.scope import Viewer
+from apps.workloads import selectors as workloads
+from apps.workloads.models import Task
+
+log = logging.getLogger("heteroflow.streams")
+
+DEFAULT_TAIL_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class LogPiece:
+    """Bytes [start, end) of one attempt's log. `attempt` is 0 before the first placement;
+    `attempts` are those that have a log; `stored_until` is where this attempt's log ends now."""
+
+    attempt: int
+    start: int
+    end: int
+    text: str
+    stored_until: int
+    attempts: list[int]
+
+
+def read_log(
+    viewer: Viewer,
+    task_id: str,
+    *,
+    attempt: int | None = None,
+    start: int | None = None,
+    tail_bytes: int = DEFAULT_TAIL_BYTES,
+    tail_lines: int | None = None,
+    max_bytes: int = 1024 * 1024,
+) -> LogPiece:
+    """A piece of a task's log: from `start`, or the last lines or bytes where no start is given.
+
+    Without an attempt: the newest that has a log. `max_bytes` is at least 16. Raises NotFound for
+    a task out of sight.
+    """
+    task = workloads.task_by_id(viewer, task_id)
+    ends = dict(LogChunk.objects.filter(task=task).order_by().values_list("attempt").annotate(end=Max("end")))
+    attempts = sorted(ends)
+    if attempt is None:
+        attempt = attempts[-1] if attempts else task.attempt
+    until = ends.get(attempt, 0)
+    if start is None:
+        wanted = max_bytes if tail_lines is not None else min(tail_bytes, max_bytes)
+        begin, data = _read_span(task, attempt, max(0, until - wanted), max_bytes)
+        if tail_lines is not None:
+            cut = _start_of_last_lines(data, tail_lines)
+            begin, data = begin + cut, data[cut:]
+    else:
+        begin, data = _read_span(task, attempt, min(start, until), max_bytes)
+    return LogPiece(attempt, begin, begin + len(data), data.decode("utf-8", "replace"), until, attempts)
+
+
+def _read_span(task: Task, attempt: int, start: int, limit: int) -> tuple[int, bytes]:
+    """At most `limit` bytes from `start`, or from behind the hole that begins there."""
+    at = start
+    data = bytearray()
+    chunks = LogChunk.objects.filter(task=task, attempt=attempt, end__gt=start).order_by("start")
+    for chunk in chunks.iterator(chunk_size=100):
+        if chunk.start > at:
+            if data:
+                break
+            at = start = chunk.start
+        piece = _read_file(chunk, at - chunk.start, limit - len(data))
+        if not piece:
+            if data:
+                break
+            at = start = chunk.end
+            continue
+        data += piece
+        at += len(piece)
+        if at < chunk.end:
+            break
+    lead = _continuation_bytes(data)
+    whole = bytes(data[lead:])
+    return start + lead, _without_half_character(whole) if len(data) == limit else whole
+
+
+def _read_file(chunk: LogChunk, offset: int, limit: int) -> bytes:
+    if limit <= 0:
+        return b""
+    try:
+        with default_storage.open(chunk.file, "rb") as file:
+            file.seek(offset)
+            return bytes(file.read(min(limit, chunk.end - chunk.start - offset)))
+    except OSError as error:
+        log.warning("log file of %s can not be read: %s", chunk, error.strerror)
+        return b""
+
+
+def _continuation_bytes(data: bytes | bytearray) -> int:
+    """How many bytes at the front are the rest of a character that began before."""
+    lead = 0
+    while lead < min(3, len(data)) and data[lead] & 0xC0 == 0x80:
+        lead += 1
+    return lead
+
+
+def _without_half_character(data: bytes) -> bytes:
+    """The bytes without the beginning of a character that is cut off at the end."""
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        width = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+        return data[:-back] if back < width else data
+    return data
+
+
+def _start_of_last_lines(data: bytes, lines: int) -> int:
+    """Where the last `lines` lines begin; a line break at the very end opens no line of its own."""
+    if lines <= 0:
+        return len(data)
+    end = len(data) - 1 if data.endswith(b"\n") else len(data)
+    for _ in range(lines):
+        end = data.rfind(b"\n", 0, end)
+        if end < 0:
+            return 0
+    return end + 1
