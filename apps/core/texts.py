@@ -49,7 +49,9 @@ TEXTS: dict[str, Promise] = {
     "bad_key": _("%(field)s has the key %(value)s; use letters, digits and underscores, a letter first."),
     "bad_volume": _("%(field)s is %(value)s; a volume is written /on/the/node:/in/the/container[:ro]."),
     "bad_url_path": _("%(field)s is %(value)s; it must begin with a slash and hold no blanks."),
-    "bad_time_zone": _("%(field)s is %(value)s; use a name of the time zone database, such as Asia/Shanghai."),
+    "bad_time_zone": _(
+        "%(field)s is %(value)s; use a name of the time zone database, such as Asia/Shanghai."
+    ),
     "bad_time_of_day": _("%(field)s is %(value)s; write hours and minutes as HH:MM."),
     "bad_engine_option": _("%(field)s is %(value)s, but for the engine's command line it %(rule)s."),
     "too_many": _("%(field)s has %(value)s entries; at most %(max)s are allowed."),
@@ -150,6 +152,7 @@ TEXTS: dict[str, Promise] = {
         "This server speaks contract %(supported)s, the agent %(offered)s; install the matching agent."
     ),
     "node_credential_wrong": _("The node credential is missing or wrong; join this machine again."),
+    "join_refused": _("This machine is not taken on. %(why)s"),
     "join_guesses_spent": _("Too many failed joins from this address; try again in %(retry_after_s)s s."),
     "report_failed": _("A report on task %(task)s could not be applied: %(why)s"),
     # warnings

@@ -11,6 +11,7 @@ from typing import TypeVar
 from django.db.models import Model, Q, QuerySet
 
 from apps.core.errors import FieldError, Forbidden, Invalid, NotFound
+from apps.core.ids import looks_like_id
 from apps.tenants.models import Membership, Role, Tenant, User
 
 M = TypeVar("M", bound=Model)
@@ -77,6 +78,8 @@ def get_manageable(
     creator: str = "created_by",
 ) -> M:
     """One row to change. Raises NotFound when it is out of sight, Forbidden when it is only readable."""
+    if not looks_like_id(public_id):
+        raise NotFound
     wanted = rows.filter(public_id=public_id)
     found = manageable(viewer, wanted, tenant=tenant, creator=creator).first()
     if found is not None:
@@ -95,7 +98,9 @@ def get_visible(
     creator: str = "created_by",
 ) -> M:
     """One row to read. Raises NotFound."""
-    found = visible(viewer, rows.filter(public_id=public_id), tenant=tenant, creator=creator).first()
+    found = None
+    if looks_like_id(public_id):  # a text that can be no id, such as one with NUL, is not asked for
+        found = visible(viewer, rows.filter(public_id=public_id), tenant=tenant, creator=creator).first()
     if found is None:
         raise NotFound
     return found
@@ -108,7 +113,7 @@ def pick_tenant(viewer: Viewer, slug: str | None, *, to_create: bool = True) -> 
     """
     reachable = Tenant.objects.all() if viewer.is_operator else Tenant.objects.filter(pk__in=viewer.roles)
     if slug:
-        tenant = reachable.filter(slug=slug).first()
+        tenant = reachable.filter(slug=slug).first() if slug.isprintable() else None
         if tenant is None:
             raise NotFound
     else:

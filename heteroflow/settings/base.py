@@ -114,7 +114,7 @@ REST_FRAMEWORK = {
         "rest_framework_simplejwt.authentication.JWTAuthentication",
         "apps.core.requests.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": ["apps.tenants.api.permissions.ByScope"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["apps.core.requests.StrictJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
@@ -243,7 +243,7 @@ LOGGING = {
         "axes": {"level": "WARNING"},
         "django.channels.server": {"level": "WARNING"},
         "uvicorn.access": {"level": "WARNING"},
-        "uvicorn.error": {"level": "INFO"},
+        "uvicorn.error": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},
     },
 }

@@ -1,5 +1,11 @@
 """Addresses of this app below /api/v1."""
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from apps.fleet.api import views
+
+urlpatterns: list[URLPattern] = [
+    path("nodes", views.NodeList.as_view(), name="nodes"),
+    path("nodes/<str:node_id>", views.NodeDetail.as_view(), name="node"),
+    path("join-tokens", views.JoinTokens.as_view(), name="join-tokens"),
+]

@@ -1,0 +1,125 @@
+"""Bodies that a serializer describes, read strictly: one shape for the schema and for the refusals.
+
+Owns how the framework's field errors become codes of `texts.py`, with field, value and rule. Unknown
+fields are refused by name; a secret's value is never echoed.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from apps.core.errors import FieldError, Invalid, Value
+
+_SHOWN = 100  # characters of a value that are echoed
+
+_EXPECTED = {
+    serializers.BooleanField: "true or false",
+    serializers.IntegerField: "a whole number",
+    serializers.FloatField: "a number",
+    serializers.DateTimeField: "a moment in ISO 8601 with its offset, such as 2027-01-31T12:00:00Z",
+    serializers.DictField: "an object",
+    serializers.ListField: "a list",
+    serializers.Serializer: "an object",
+    serializers.CharField: "a text",
+}
+
+
+class Body(serializers.Serializer):  # type: ignore[type-arg]
+    """The body of one kind of request. `Body.read(request)` gives the checked values."""
+
+    @classmethod
+    def read(cls, request: Request) -> dict[str, Any]:
+        """The values that were sent, checked; absent optional fields stay absent.
+
+        Raises Invalid naming every field that breaks a rule.
+        """
+        return cls.check(request.data)
+
+    @classmethod
+    def check(cls, body: Any) -> dict[str, Any]:
+        """As `read`, for a parsed body."""
+        form = cls(data=body)
+        valid = form.is_valid()
+        errors = [] if valid else list(_walk(form, form.errors, body, ""))
+        errors += list(_strangers(form, body, ""))
+        if errors:
+            raise Invalid(errors)
+        return dict(form.validated_data)
+
+
+def _strangers(form: Any, body: Any, path: str) -> Iterator[FieldError]:
+    if not isinstance(body, dict):
+        return
+    for name, value in body.items():
+        field = form.fields.get(name)
+        if field is None:
+            yield FieldError(_join(path, str(name)[:_SHOWN]), "unknown_field")
+        elif isinstance(field, serializers.Serializer):
+            yield from _strangers(field, value, _join(path, name))
+
+
+def _walk(field: Any, errors: Any, sent: Any, path: str) -> Iterator[FieldError]:
+    """Field errors of a form as ours; `errors` is the framework's tree beside what was `sent`."""
+    if isinstance(errors, dict):
+        for name, inner in errors.items():
+            yield from _walk(_inner(field, name), inner, _sent(sent, name), _join(path, str(name)))
+        return
+    for error in errors:
+        if isinstance(error, dict | list):
+            yield from _walk(field, error, sent, path)
+        else:
+            yield _told(field, error, sent, path)
+
+
+def _told(field: Any, error: Any, sent: Any, path: str) -> FieldError:
+    value, code = _show(field, sent), error.code
+    rules: dict[str, tuple[str, dict[str, Value]]] = {
+        "required": ("required", {}),
+        "null": ("required", {}),
+        "blank": ("blank", {}),
+        "max_length": ("too_long", {"max": getattr(field, "max_length", None)}),
+        "null_characters_not_allowed": ("bad_characters", {}),
+        "surrogate_characters_not_allowed": ("bad_characters", {}),
+        "invalid_choice": ("not_a_choice", {"choices": ", ".join(map(str, getattr(field, "choices", ())))}),
+    }
+    if code in ("min_value", "max_value"):
+        bounds: dict[str, Value] = {"min": field.min_value, "max": field.max_value}
+        return FieldError(path, "out_of_range", value, bounds)
+    if code in rules:
+        return FieldError(path or "body", rules[code][0], value, rules[code][1])
+    if code in ("invalid", "not_a_list", "not_a_dict", "date", "make_aware", "max_string_length"):
+        for kind, expected in _EXPECTED.items():
+            if isinstance(field, kind) and type(field) is not serializers.RegexField:
+                return FieldError(path or "body", "wrong_type", value, {"expected": expected})
+    return FieldError(path or "body", "validation", value, {"message": str(error)})
+
+
+def _inner(field: Any, name: Any) -> Any:
+    if isinstance(field, serializers.Serializer):
+        return field.fields.get(name)
+    return getattr(field, "child", None)
+
+
+def _sent(value: Any, name: Any) -> Any:
+    if isinstance(value, dict):
+        return value.get(name)
+    if isinstance(value, list) and isinstance(name, int) and name < len(value):
+        return value[name]
+    return None
+
+
+def _show(field: Any, value: Any) -> Value:
+    """A scalar as it may be echoed; nothing of a secret, an object or a list."""
+    if getattr(field, "write_only", False) or isinstance(value, dict | list):
+        return None
+    if isinstance(value, str):
+        return "".join(c if c.isprintable() else "?" for c in value[:_SHOWN])
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
+        return str(value)[:_SHOWN]
+    return value if isinstance(value, int | float) else None
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

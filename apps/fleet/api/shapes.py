@@ -1,0 +1,133 @@
+"""What the addresses of machines take and answer. Tenants are shown no internals of a node."""
+
+from datetime import datetime
+from typing import Any
+
+from rest_framework import serializers
+
+from apps.core.serializers import Body
+from apps.fleet.models import Card, CardSample, JoinToken, Node, NodeAlert
+from apps.fleet.selectors import is_online
+
+
+class CardShape(serializers.ModelSerializer[Card]):
+    """Memory in MB (2**20 bytes); null = the card did not answer, never zero."""
+
+    vram_used_mb = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Card
+        fields = ["uuid", "index", "vendor", "model", "vram_total_mb", "vram_used_mb", "present"]
+
+    def get_vram_used_mb(self, card: Card) -> int | None:
+        sample: CardSample | None = getattr(card, "sample", None)
+        return sample.vram_used_mb if sample is not None else None
+
+
+class NodeShape(serializers.ModelSerializer[Node]):
+    """A node as its tenants see it."""
+
+    id = serializers.CharField(source="public_id", read_only=True)
+    online = serializers.SerializerMethodField()
+    engines = serializers.SerializerMethodField()
+    cards = CardShape(many=True, read_only=True)
+
+    class Meta:
+        model = Node
+        fields = ["id", "name", "online", "cordoned", "pool", "labels", "runtime", "engines", "cards"]
+
+    def get_online(self, node: Node) -> bool:
+        now: datetime = self.context["now"]
+        live = getattr(node, "liveness", None)
+        return live is not None and is_online(live.last_seen_at, now)
+
+    def get_engines(self, node: Node) -> list[str]:
+        return [str(engine["name"]) for engine in node.engines]
+
+
+class NodeAlertShape(serializers.ModelSerializer[NodeAlert]):
+    class Meta:
+        model = NodeAlert
+        fields = ["code", "params", "first_at", "last_at", "times"]
+
+
+class NodeForOperatorShape(NodeShape):
+    """A node with what operators need to run it. Times by the server's clock; `clock_skew_s` is the
+    node's clock minus ours."""
+
+    allowed_tenants: Any = serializers.SlugRelatedField(many=True, read_only=True, slug_field="slug")
+    allowed_groups: Any = serializers.SlugRelatedField(many=True, read_only=True, slug_field="name")
+    last_seen_at = serializers.DateTimeField(source="liveness.last_seen_at", read_only=True, default=None)
+    clock_skew_s = serializers.FloatField(source="liveness.clock_skew_s", read_only=True, default=None)
+    alerts = NodeAlertShape(many=True, read_only=True)
+
+    class Meta(NodeShape.Meta):
+        fields = [
+            *NodeShape.Meta.fields,
+            "hostname",
+            "agent_version",
+            "cpu_count",
+            "memory_total_mb",
+            "port_first",
+            "port_last",
+            "open_to_all",
+            "allowed_tenants",
+            "allowed_groups",
+            "last_seen_at",
+            "clock_skew_s",
+            "alerts",
+            "joined_at",
+        ]
+
+
+class LabelsField(serializers.DictField):
+    """At most 64 labels: names up to 63 characters, values up to 200."""
+
+    child = serializers.CharField(max_length=200, allow_blank=True)
+
+    def to_internal_value(self, data: Any) -> Any:
+        labels: dict[str, str] = super().to_internal_value(data)
+        if len(labels) > 64 or any(not 1 <= len(n) <= 63 or not n.isprintable() for n in labels):
+            raise serializers.ValidationError("At most 64 labels, each name 1 to 63 printable characters.")
+        return labels
+
+
+class NodeChangesBody(Body):
+    """`allowed_tenants` are slugs, `allowed_groups` names of shared groups; each list replaces the
+    present one and matters while `open_to_all` is false."""
+
+    name = serializers.CharField(max_length=200, required=False)
+    cordoned = serializers.BooleanField(required=False)
+    pool = serializers.CharField(max_length=100, allow_blank=True, required=False)
+    labels = LabelsField(required=False)
+    open_to_all = serializers.BooleanField(required=False)
+    allowed_tenants = serializers.ListField(
+        child=serializers.CharField(max_length=50), max_length=1000, required=False
+    )
+    allowed_groups = serializers.ListField(
+        child=serializers.CharField(max_length=100), max_length=1000, required=False
+    )
+
+
+class NewJoinTokenBody(Body):
+    ttl_s = serializers.IntegerField(required=False)
+
+
+class JoinTokenOnceShape(serializers.ModelSerializer[JoinToken]):
+    """`token` and the line that redeems it: shown in this answer and never again."""
+
+    id = serializers.CharField(source="public_id", read_only=True)
+    token = serializers.SerializerMethodField()
+    command = serializers.SerializerMethodField()
+
+    class Meta:
+        model = JoinToken
+        fields = ["id", "token", "command", "expires_at"]
+
+    def get_token(self, token: JoinToken) -> str:
+        plain: str = self.context["plain"]
+        return plain
+
+    def get_command(self, token: JoinToken) -> str:
+        command: str = self.context["command"]
+        return command

@@ -1,0 +1,79 @@
+"""Tenants: made, changed, suspended and resumed by operators (TEN-01, TEN-07)."""
+
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from apps.core import hints, versions
+from apps.core.errors import Conflict, FieldError, Forbidden, Invalid
+from apps.tenants.models import Quota, Tenant, TenantStatus
+from apps.tenants.quotas import KINDS
+from apps.tenants.scope import Viewer
+
+
+def create_tenant(
+    *, actor: Viewer, slug: str, name: str = "", quota: dict[str, int | None] | None = None
+) -> Tenant:
+    """A tenant with its quota row; a kind of `quota` that is not named has no limit.
+
+    Raises Forbidden for anyone but an operator, Conflict `name_taken` for a taken slug.
+    """
+    _operators_only(actor)
+    try:
+        with transaction.atomic():
+            tenant = Tenant.objects.create(slug=slug, name=name or slug)
+            Quota.objects.create(tenant=tenant, **_checked(quota or {}))
+    except IntegrityError:
+        raise Conflict("name_taken", errors=[FieldError("slug", "name_taken", slug)], value=slug) from None
+    return tenant
+
+
+def change_tenant(
+    *, actor: Viewer, tenant: Tenant, name: str | None = None, quota: dict[str, int | None] | None = None
+) -> Tenant:
+    """Change the name and the named kinds of the quota (None as a limit = no limit); a lower limit
+    ends nothing that runs. Raises Forbidden for anyone but an operator."""
+    _operators_only(actor)
+    with transaction.atomic():
+        if name is not None:
+            Tenant.objects.filter(pk=tenant.pk).update(name=name)
+        if quota:
+            Quota.objects.update_or_create(tenant=tenant, defaults=_checked(quota))
+    tenant.refresh_from_db()
+    return tenant
+
+
+def suspend_tenant(*, actor: Viewer, tenant: Tenant, reason: str) -> Tenant:
+    """From now on its keys answer 403 with the reason and nothing of it is placed; nothing of it is
+    deleted (TEN-01). Raises Forbidden for anyone but an operator, Invalid without a reason."""
+    _operators_only(actor)
+    if not reason.strip():
+        raise Invalid([FieldError("suspended_reason", "required")])
+    return _set_status(tenant, TenantStatus.SUSPENDED, reason.strip())
+
+
+def resume_tenant(*, actor: Viewer, tenant: Tenant) -> Tenant:
+    """End a suspension; what waited is placed again. Raises Forbidden for anyone but an operator."""
+    _operators_only(actor)
+    return _set_status(tenant, TenantStatus.ACTIVE, "")
+
+
+def _set_status(tenant: Tenant, status: TenantStatus, reason: str) -> Tenant:
+    with transaction.atomic():
+        Tenant.objects.filter(pk=tenant.pk).update(status=status, suspended_reason=reason)
+        versions.bump()
+        hints.kick("scheduling.place")
+    tenant.refresh_from_db()
+    return tenant
+
+
+def _operators_only(actor: Viewer) -> None:
+    if not actor.is_operator:
+        raise Forbidden
+
+
+def _checked(quota: dict[str, int | None]) -> dict[str, Any]:
+    unknown = set(quota) - set(KINDS)
+    if unknown:
+        raise ValueError(f"no such kind of quota: {sorted(unknown)}")
+    return dict(quota)

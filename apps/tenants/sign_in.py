@@ -1,0 +1,68 @@
+"""Sign-in (TEN-05): a name and a password become a person, slowly for those who guess.
+
+Owns the one call to the authentication backends, JWT issuing and refreshing, and the answer of a
+lock-out. An unknown name, a wrong password and an inactive account are one answer, and take as long.
+"""
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import authenticate
+from django.http import HttpRequest, HttpResponse
+from rest_framework_simplejwt.exceptions import TokenError
+from rest_framework_simplejwt.settings import api_settings
+from rest_framework_simplejwt.tokens import RefreshToken
+
+from apps.core import texts
+from apps.core.errors import Refusal
+from apps.core.problems import problem_response
+from apps.tenants.models import User
+
+
+def verify(request: HttpRequest, username: str, password: str) -> User:
+    """The active person whom name and password match.
+
+    Raises Refusal 401 `sign_in_failed`, 429 `sign_in_locked` once too many attempts failed.
+    """
+    user = authenticate(request, username=username, password=password)
+    if isinstance(user, User):
+        return user
+    if getattr(request, "axes_locked_out", False):
+        raise locked()
+    raise Refusal("sign_in_failed", 401)
+
+
+def issue_tokens(user: User) -> dict[str, str]:
+    """An access and a refresh token of a person."""
+    refresh = RefreshToken.for_user(user)
+    return {"access": str(refresh.access_token), "refresh": str(refresh)}
+
+
+def refresh_access(refresh_token: str) -> dict[str, str]:
+    """A new access token. Raises Refusal 401 `not_signed_in` for a token that is not valid any more,
+    or whose person is gone or inactive."""
+    try:
+        refresh = RefreshToken(refresh_token)  # type: ignore[arg-type]
+    except TokenError:
+        raise Refusal("not_signed_in", 401) from None
+    person = refresh.payload.get(api_settings.USER_ID_CLAIM)
+    if not User.objects.filter(public_id=person, is_active=True).exists():
+        raise Refusal("not_signed_in", 401)
+    return {"access": str(refresh.access_token)}
+
+
+def locked() -> Refusal:
+    """The refusal while locked out. A failed attempt starts the wait anew, so it is always whole."""
+    return Refusal("sign_in_locked", 429, retry_after_s=int(settings.AXES_COOLOFF_TIME.total_seconds()))
+
+
+def lockout_response(request: HttpRequest, response: object = None, credentials: Any = None) -> HttpResponse:
+    """Axes' hook: what answers a locked-out attempt, whichever form it came by."""
+    refusal = locked()
+    if request.path.startswith("/api/"):
+        answer: HttpResponse = problem_response(refusal)
+    else:
+        sentence = texts.say(refusal.code, refusal.params)
+        answer = HttpResponse(sentence, status=refusal.status, content_type="text/plain; charset=utf-8")
+    answer["Retry-After"] = str(refusal.params["retry_after_s"])
+    return answer
