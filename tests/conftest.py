@@ -10,6 +10,7 @@ import heteroflow.celery  # noqa: F401 - hints go through the configured Celery 
 from apps.tenants.models import Tenant, User
 from apps.tenants.scope import Viewer, viewer_of
 from tests import factories
+from tests.stack import running_server  # noqa: F401 - a fixture
 
 
 @pytest.fixture
@@ -57,3 +58,10 @@ def api_client() -> Callable[..., APIClient]:
         return client
 
     return build
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Tests that share the running stack stay in one worker, so that it is started once."""
+    if "running_server" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.xdist_group("running_server"))
+        item.add_marker(pytest.mark.slow)

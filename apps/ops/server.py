@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from celery import Celery
@@ -35,7 +36,7 @@ class EmbeddedServer:
     """Web server, worker and beat. `broken` is set when a thread ended that must not."""
 
     def __init__(
-        self, celery: Celery, application: str, host: str, port: int, *, drain_s: float, ticks_at_once: int
+        self, celery: Celery, application: Any, host: str, port: int, *, drain_s: float, ticks_at_once: int
     ) -> None:
         self.celery = celery
         self.broken = False

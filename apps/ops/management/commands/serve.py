@@ -8,6 +8,7 @@ from typing import Any
 from celery._state import get_current_app
 from django.conf import settings
 from django.core.management.base import BaseCommand
+from django.utils.module_loading import import_string
 
 from apps.ops.server import EmbeddedServer
 
@@ -20,11 +21,13 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=3333)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        # Loads the composition root, which makes its Celery application the current one.
+        application = import_string(settings.ASGI_APPLICATION)
         celery = get_current_app()
         celery.loader.import_default_modules()  # ticks register themselves on import
         server = EmbeddedServer(
             celery,
-            "heteroflow.asgi:application",
+            application,
             options["host"],
             options["port"],
             drain_s=settings.DRAIN_S,
