@@ -96,7 +96,7 @@ async def _join(client: ServerClient, settings: Settings, state_dir: StateDir, i
 async def _ask_to_join(client: ServerClient, request: JoinRequest) -> JoinReply:
     async for turn in AsyncRetrying(
         retry=retry_if_exception_type(ServerUnreachable),
-        wait=wait_exponential_jitter(initial=0.3, max=JOIN_MAX_PAUSE_S),
+        wait=wait_exponential_jitter(multiplier=0.3, max=JOIN_MAX_PAUSE_S),
         before_sleep=lambda state: log.warning(
             "not joined yet: %s", state.outcome and state.outcome.exception()
         ),

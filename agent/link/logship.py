@@ -21,7 +21,7 @@ from agent.masking import mask, printable
 
 log = logging.getLogger("agent.link")
 PIECE_BYTES = 128 * 1024
-CONTEXT_BYTES = 4096  # read before the piece, so that a secret cut in two is still seen
+CONTEXT_BYTES = 4096  # read before and after the piece, so that a secret cut in two is still seen
 REFUSED_PAUSE_S = 30.0
 _NAME = re.compile(r"(?P<task>task-[A-Za-z0-9_-]{1,80})\.(?P<attempt>\d{1,9})\.log\Z")
 
@@ -146,10 +146,10 @@ def read_piece(
     try:
         with file.open("rb") as source:
             source.seek(start)
-            raw = source.read(offset - start + PIECE_BYTES)
+            raw = source.read(offset - start + PIECE_BYTES + CONTEXT_BYTES)
     except FileNotFoundError:
         return "", 0
-    fresh = raw[offset - start :]
+    fresh = raw[offset - start :][:PIECE_BYTES]
     if not fresh:
         return "", 0
     end = _cut(fresh, max_lines, whole)

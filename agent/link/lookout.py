@@ -31,7 +31,7 @@ async def keep_lookout(client: ServerClient, look: Callable[[], None], *, first_
     while True:
         async for turn in AsyncRetrying(
             retry=retry_if_exception_type(Disconnected),
-            wait=wait_exponential_jitter(initial=first_pause_s, max=MAX_PAUSE_S),
+            wait=wait_exponential_jitter(multiplier=first_pause_s, max=MAX_PAUSE_S),
         ):
             with turn:
                 stayed = await _listen(client, look)

@@ -83,7 +83,7 @@ class ReportQueue:
             await self._more.wait()
             async for turn in AsyncRetrying(
                 retry=retry_if_exception_type((ServerUnreachable, ServerRefused)),
-                wait=wait_exponential_jitter(initial=self._pauses[0], max=self._pauses[1]),
+                wait=wait_exponential_jitter(multiplier=self._pauses[0], max=self._pauses[1]),
                 before_sleep=lambda state: log.warning(
                     "%d reports wait: %s", len(self._waiting), state.outcome and state.outcome.exception()
                 ),

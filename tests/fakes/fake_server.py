@@ -5,6 +5,7 @@ can be told to misbehave. Speaks the real contract messages, so that a wrong age
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -126,8 +127,6 @@ class FakeServer:
         )
 
     def _node_of(self, request: web.Request) -> str | None:
-        import hashlib
-
         text = request.headers.get("Authorization", "").removeprefix("Bearer ")
         node, _, secret = text.partition(":")
         return node if self.nodes.get(hashlib.sha256(secret.encode()).hexdigest()) == node else None
