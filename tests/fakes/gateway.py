@@ -161,7 +161,9 @@ class RunningGateway:
         return f"http://127.0.0.1:{self.port}"
 
     def records(self) -> list[UsageEntry]:
-        lines = [line for path in sorted(self.folder.glob("*.jsonl")) for line in path.read_bytes().splitlines()]
+        lines = [
+            line for path in sorted(self.folder.glob("*.jsonl")) for line in path.read_bytes().splitlines()
+        ]
         return [msgspec.json.decode(line, type=UsageEntry) for line in lines]
 
 

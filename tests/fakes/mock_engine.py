@@ -120,7 +120,10 @@ class MockEngine:
         if plan.body is not None:
             return web.Response(body=plan.body, content_type="application/json")
         if request.path.endswith("embeddings"):
-            answer = {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}]}
+            answer = {
+                "object": "list",
+                "data": [{"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}],
+            }
             usage = {"prompt_tokens": 5, "total_tokens": 5} if plan.usage is not None else None
         else:
             text = plan.piece * plan.tokens
@@ -137,7 +140,9 @@ class MockEngine:
         return web.json_response(answer, headers=plan.headers)
 
     async def _stream(self, request: web.Request, plan: Plan, asked: dict) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8", **plan.headers})
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream; charset=utf-8", **plan.headers}
+        )
         await response.prepare(request)
         end = plan.line_end
         wants = bool((asked.get("stream_options") or {}).get("include_usage"))

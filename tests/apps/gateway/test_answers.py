@@ -1,13 +1,24 @@
 """Whole and streamed answers as a caller sees them, and the record that each leaves."""
 
+import asyncio
 import json
 
 import aiohttp
 import pytest
 
 from apps.usage.record import Ending
-from tests.fakes.gateway import BODY, MODEL, SECRET, FakeSource, RunningGateway, events_of, make_replica, make_route
-from tests.fakes.gateway import make_table, until
+from tests.fakes.gateway import (
+    BODY,
+    MODEL,
+    SECRET,
+    FakeSource,
+    RunningGateway,
+    events_of,
+    make_replica,
+    make_route,
+    make_table,
+    until,
+)
 from tests.fakes.mock_engine import MockEngine
 
 CHAT = "/v1/chat/completions"
@@ -18,7 +29,9 @@ ASKS_USAGE = {"stream_options": {"include_usage": True}}
 async def test_whole_answer_is_renamed_and_recorded(
     gateway: RunningGateway, engine: MockEngine, http: aiohttp.ClientSession
 ) -> None:
-    async with http.post(gateway.url + CHAT, json={**BODY, "temperature": 0.25, "x": [1, {"y": None}]}) as response:
+    async with http.post(
+        gateway.url + CHAT, json={**BODY, "temperature": 0.25, "x": [1, {"y": None}]}
+    ) as response:
         answer = await response.json()
     assert response.status == 200
     assert answer["model"] == MODEL
@@ -52,9 +65,11 @@ async def test_engine_key_goes_up_and_the_callers_never(
     engine: MockEngine, http: aiohttp.ClientSession, tmp_path
 ) -> None:
     source = FakeSource(make_table(make_route(make_replica(engine, engine_key="secret-of-engine"))))
-    async with RunningGateway(source, tmp_path) as gateway:
-        async with http.post(gateway.url + CHAT, json=BODY, headers={"Cookie": "a=b", "X-Api-Key": SECRET}) as answer:
-            assert answer.status == 200
+    async with (
+        RunningGateway(source, tmp_path) as gateway,
+        http.post(gateway.url + CHAT, json=BODY, headers={"Cookie": "a=b", "X-Api-Key": SECRET}) as answer,
+    ):
+        assert answer.status == 200
     (headers,) = engine.seen_headers
     assert headers["Authorization"] == "Bearer secret-of-engine"
     assert SECRET not in str(headers)
@@ -62,7 +77,9 @@ async def test_engine_key_goes_up_and_the_callers_never(
 
 
 @pytest.mark.req("GW-09", "GW-12")
-@pytest.mark.parametrize("asked", [{}, {"stream_options": {"include_usage": False}}, {"stream_options": None}])
+@pytest.mark.parametrize(
+    "asked", [{}, {"stream_options": {"include_usage": False}}, {"stream_options": None}]
+)
 @pytest.mark.parametrize("on_last_chunk", [False, True])
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
 async def test_usage_is_asked_for_and_hidden(
@@ -218,7 +235,9 @@ async def test_engines_name_is_asked_again_when_too_old(
 
 
 @pytest.mark.req("GW-01")
-async def test_models_lists_only_what_the_key_may_call(gateway: RunningGateway, http: aiohttp.ClientSession) -> None:
+async def test_models_lists_only_what_the_key_may_call(
+    gateway: RunningGateway, http: aiohttp.ClientSession
+) -> None:
     async with http.get(gateway.url + "/v1/models") as response:
         listed = await response.json()
     assert listed["object"] == "list"
@@ -234,8 +253,6 @@ async def test_models_lists_only_what_the_key_may_call(gateway: RunningGateway, 
 async def test_two_hundred_streams_at_once(
     gateway: RunningGateway, engine: MockEngine, http: aiohttp.ClientSession
 ) -> None:
-    import asyncio
-
     engine.plan.gap_s = 0.05
     connector = aiohttp.TCPConnector(limit=0)
     headers = {"Authorization": f"Bearer {SECRET}"}

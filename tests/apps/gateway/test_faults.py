@@ -8,8 +8,18 @@ import aiohttp
 import pytest
 
 from apps.usage.record import Ending
-from tests.fakes.gateway import BODY, MODEL, FakeSource, RunningGateway, events_of, make_replica, make_route
-from tests.fakes.gateway import make_table, until
+from tests.fakes.gateway import (
+    BODY,
+    MODEL,
+    SECRET,
+    FakeSource,
+    RunningGateway,
+    events_of,
+    make_replica,
+    make_route,
+    make_table,
+    until,
+)
 from tests.fakes.mock_engine import MockEngine
 
 CHAT = "/v1/chat/completions"
@@ -30,7 +40,9 @@ async def ask(http: aiohttp.ClientSession, gateway: RunningGateway, body: dict) 
 
 
 @pytest.mark.req("GW-09", "GW-12")
-async def test_caller_leaves_a_stream(gateway: RunningGateway, engine: MockEngine, http: aiohttp.ClientSession) -> None:
+async def test_caller_leaves_a_stream(
+    gateway: RunningGateway, engine: MockEngine, http: aiohttp.ClientSession
+) -> None:
     engine.plan.tokens, engine.plan.gap_s = 1000, 0.02
     async with http.post(gateway.url + CHAT, json=STREAM) as response:
         got = b""
@@ -66,10 +78,10 @@ async def test_caller_leaves_before_any_answer(
 
 @pytest.mark.req("GW-12")
 async def test_caller_leaves_while_sending(gateway: RunningGateway, engine: MockEngine) -> None:
-    from tests.fakes.gateway import SECRET
-
-    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\nContent-Length: 1000\r\n\r\n{{"
+    _reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\nContent-Length: 1000\r\n\r\n{{"
+    )
     writer.write(head.encode())
     await writer.drain()
     writer.close()
@@ -156,7 +168,14 @@ async def test_engines_error_inside_a_stream(
 async def test_engines_refusal_keeps_its_status(
     gateway: RunningGateway, engine: MockEngine, http: aiohttp.ClientSession, status: int, stream: bool
 ) -> None:
-    told = {"error": {"message": "model engine-name: bad top_p", "type": "BadRequestError", "param": "top_p", "code": 7}}
+    told = {
+        "error": {
+            "message": "model engine-name: bad top_p",
+            "type": "BadRequestError",
+            "param": "top_p",
+            "code": 7,
+        }
+    }
     engine.plan.status, engine.plan.body = status, json.dumps(told).encode()
     engine.plan.headers = {"Retry-After": "17"}
     got, headers, body = await ask(http, gateway, {**BODY, "stream": stream})
@@ -171,7 +190,8 @@ async def test_engines_refusal_keeps_its_status(
 
 @pytest.mark.req("GW-01")
 @pytest.mark.parametrize(
-    ("status", "expected"), [(500, 502), (501, 502), (503, 503), (504, 504), (302, 502), (401, 502), (403, 502)]
+    ("status", "expected"),
+    [(500, 502), (501, 502), (503, 503), (504, 504), (302, 502), (401, 502), (403, 502)],
 )
 async def test_engines_faults_become_gateway_statuses(
     gateway: RunningGateway, engine: MockEngine, http: aiohttp.ClientSession, status: int, expected: int
@@ -266,11 +286,15 @@ async def test_engine_that_stops_mid_stream(
 
 
 @pytest.mark.req("GW-09")
-async def test_hanging_model_slows_no_other(engine: MockEngine, http: aiohttp.ClientSession, tmp_path) -> None:
+async def test_hanging_model_slows_no_other(
+    engine: MockEngine, http: aiohttp.ClientSession, tmp_path
+) -> None:
     async with MockEngine() as hung:
         hung.plan.delay_s = 60
         table = make_table(make_route(make_replica(engine)))
-        table.routes["ten-aaaaaaaaaaaaaaaa"]["hung"] = (make_route(make_replica(hung, "task-h"), route_id="mr-h"),)
+        table.routes["ten-aaaaaaaaaaaaaaaa"]["hung"] = (
+            make_route(make_replica(hung, "task-h"), route_id="mr-h"),
+        )
         async with RunningGateway(FakeSource(table), tmp_path, replica_connections=20) as gateway:
             stuck = [asyncio.create_task(ask(http, gateway, {**BODY, "model": "hung"})) for _ in range(20)]
             await until(lambda: hung.running == 20)
@@ -290,11 +314,9 @@ async def test_hanging_model_slows_no_other(engine: MockEngine, http: aiohttp.Cl
 async def test_reader_that_never_reads_is_bounded_and_ended(
     source: FakeSource, engine: MockEngine, tmp_path
 ) -> None:
-    from tests.fakes.gateway import SECRET
-
     engine.plan.tokens, engine.plan.piece = 2000, "x" * 20_000
     async with RunningGateway(source, tmp_path, client_write_timeout_s=0.5) as gateway:
-        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024)
+        _reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port, limit=1024)
         body = json.dumps(STREAM)
         head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
@@ -315,7 +337,7 @@ async def test_shutdown_lets_streams_end(
             await response.content.readany()
             stopping = asyncio.create_task(gateway.app.shutdown())
             await until(lambda: not gateway.app.ready())
-            status, headers, body = await ask(http, gateway, BODY)
+            status, _headers, body = await ask(http, gateway, BODY)
             assert (status, json.loads(body)["error"]["code"]) == (503, "gateway_stopping")
             assert (await response.read()).endswith(b"data: [DONE]\n\n")
         await stopping

@@ -1,15 +1,29 @@
 """Who and what is refused, in which words, and with which record (GW-02)."""
 
+import asyncio
 import json
 import logging
 from dataclasses import replace
 
 import aiohttp
+import msgspec
 import pytest
 
+from apps.routing.table import Key, Table
 from apps.usage.record import Ending
-from tests.fakes.gateway import BODY, MODEL, SECRET, FakeSource, RunningGateway, make_key, make_replica, make_route
-from tests.fakes.gateway import make_table, sha, until
+from tests.fakes.gateway import (
+    BODY,
+    MODEL,
+    SECRET,
+    FakeSource,
+    RunningGateway,
+    make_key,
+    make_replica,
+    make_route,
+    make_table,
+    sha,
+    until,
+)
 from tests.fakes.mock_engine import MockEngine
 
 CHAT = "/v1/chat/completions"
@@ -18,14 +32,17 @@ OTHER = "sk-99999999-2222-3333-4444-555555555555"
 
 async def post(gateway: RunningGateway, body: object = BODY, **headers: str) -> tuple[int, dict, dict]:
     data = body if isinstance(body, bytes) else json.dumps(body)
-    async with aiohttp.ClientSession() as session:
-        async with session.post(gateway.url + CHAT, data=data, headers=headers) as response:
-            return response.status, await response.json(), dict(response.headers)
+    async with aiohttp.request("POST", gateway.url + CHAT, data=data, headers=headers) as response:
+        return response.status, await response.json(), dict(response.headers)
 
 
 @pytest.mark.req("GW-02", "TEN-06")
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", f"Basic {SECRET}", f"Bearer {OTHER}", "Bearer a b"])
-async def test_no_or_unknown_key_is_401(gateway: RunningGateway, engine: MockEngine, header: str | None) -> None:
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", f"Basic {SECRET}", f"Bearer {OTHER}", "Bearer a b"]
+)
+async def test_no_or_unknown_key_is_401(
+    gateway: RunningGateway, engine: MockEngine, header: str | None
+) -> None:
     status, answer, headers = await post(gateway, **({} if header is None else {"Authorization": header}))
     assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
     assert answer["error"]["type"] == "invalid_request_error"
@@ -44,14 +61,14 @@ async def test_expiry_is_judged_by_the_call(source: FakeSource, tmp_path) -> Non
             assert status == expected
 
 
-def replace_keys(source: FakeSource, key) -> object:
-    import msgspec
-
+def replace_keys(source: FakeSource, key: Key) -> Table:
     return msgspec.structs.replace(source.table, keys={sha(SECRET): key})
 
 
 @pytest.mark.req("TEN-01", "GW-02")
-async def test_suspended_tenant_is_403_with_the_reason(source: FakeSource, engine: MockEngine, tmp_path) -> None:
+async def test_suspended_tenant_is_403_with_the_reason(
+    source: FakeSource, engine: MockEngine, tmp_path
+) -> None:
     source.table = replace_keys(source, make_key(suspended="unpaid since May"))
     async with RunningGateway(source, tmp_path) as gateway:
         status, answer, _ = await post(gateway, Authorization=f"Bearer {SECRET}")
@@ -59,9 +76,9 @@ async def test_suspended_tenant_is_403_with_the_reason(source: FakeSource, engin
         assert "unpaid since May" in answer["error"]["message"]
         (record,) = gateway.records()
         assert (record.ending, record.http_status) == (Ending.REFUSED, 403)
-        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {SECRET}"}) as session:
-            async with session.get(gateway.url + "/v1/models") as response:
-                assert response.status == 403
+        headers = {"Authorization": f"Bearer {SECRET}"}
+        async with aiohttp.request("GET", gateway.url + "/v1/models", headers=headers) as response:
+            assert response.status == 403
     assert engine.seen == []
 
 
@@ -71,7 +88,9 @@ async def test_unknown_and_forbidden_models_answer_alike(source: FakeSource, tmp
     async with RunningGateway(source, tmp_path) as gateway:
         texts = []
         for model in (MODEL, "no-such-model"):
-            status, answer, _ = await post(gateway, {**BODY, "model": model}, Authorization=f"Bearer {SECRET}")
+            status, answer, _ = await post(
+                gateway, {**BODY, "model": model}, Authorization=f"Bearer {SECRET}"
+            )
             error = answer["error"]
             assert (status, error["code"], error["param"]) == (404, "model_not_found", "model")
             assert error["type"] == "invalid_request_error"
@@ -144,18 +163,17 @@ async def test_too_large_without_a_length_is_413(source: FakeSource, tmp_path) -
 
     async with RunningGateway(source, tmp_path, max_body_bytes=50_000) as gateway:
         headers = {"Authorization": f"Bearer {SECRET}"}
-        async with aiohttp.ClientSession(headers=headers) as session:
-            async with session.post(gateway.url + CHAT, data=pieces()) as response:
-                assert response.status == 413
+        async with aiohttp.request("POST", gateway.url + CHAT, data=pieces(), headers=headers) as response:
+            assert response.status == 413
 
 
 @pytest.mark.req("GW-02")
 async def test_slow_body_ends(source: FakeSource, tmp_path) -> None:
-    import asyncio
-
     async with RunningGateway(source, tmp_path, body_timeout_s=0.2) as gateway:
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
-        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\nContent-Length: 90\r\n\r\n"
+        head = (
+            f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\nContent-Length: 90\r\n\r\n"
+        )
         writer.write(head.encode())
         assert b" 408 " in await reader.readline()
         writer.close()
@@ -203,9 +221,9 @@ async def test_keys_never_reach_log_or_answer(
             for secret in (SECRET, OTHER):
                 for body in (BODY, {**BODY, "stream": True}, {"model": secret}):
                     headers = {"Authorization": f"Bearer {secret}", "X-Request-ID": "of-the-caller"}
-                    async with aiohttp.ClientSession() as session:
-                        async with session.post(gateway.url + CHAT, json=body, headers=headers) as response:
-                            answers.append(str(response.headers))
+                    url = gateway.url + CHAT
+                    async with aiohttp.request("POST", url, json=body, headers=headers) as response:
+                        answers.append(str(response.headers))
         source.broken = True
         await post(gateway, Authorization="Bearer sk-another-one")
         written = "".join(path.read_text() for path in tmp_path.glob("*.jsonl"))
@@ -282,8 +300,6 @@ async def test_table_is_read_in_full_now_and_then(source: FakeSource, tmp_path) 
 
 @pytest.mark.req("GW-02")
 async def test_unknown_keys_ask_the_database_within_bounds(source: FakeSource, tmp_path) -> None:
-    import asyncio
-
     source.lookup_s = 0.05
     async with RunningGateway(source, tmp_path) as gateway:
         keys = [f"sk-guess-{number % 10}" for number in range(40)]

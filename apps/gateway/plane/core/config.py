@@ -46,6 +46,7 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     # Keys and tables.
     version_poll_s: float = 1.0
     full_reload_s: float = 300.0
+    table_timeout_s: float = 30.0
     key_lookups_at_once: int = 4
     key_lookup_timeout_s: float = 3.0
     key_negative_ttl_s: float = 1.0

@@ -5,6 +5,7 @@ other way round. Never sees a key itself, only its sha256.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -51,8 +52,11 @@ class KeyDirectory:
         async with asyncio.timeout(self._config.key_lookup_timeout_s), self._slots:
             key = await self._finder(digest)
         if key is not None:
-            # A key that is newer than the table comes with routes that are newer, too.
-            await self._tables.refresh()
+            # A key that is newer than the table comes with routes that are newer, too. If they take
+            # too long, the key is good all the same.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.key_lookup_timeout_s):
+                    await self._tables.refresh()
         if len(self._answers) >= self._config.key_cache_size:
             self._answers.clear()
         self._answers[digest] = (time.monotonic() + self._config.key_negative_ttl_s, key)

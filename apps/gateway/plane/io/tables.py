@@ -50,7 +50,8 @@ class Tables:
         """Brings the table up to date now; False when the source could not be read (logged once)."""
         async with self._lock:
             try:
-                await self._bring_up_to_date()
+                async with asyncio.timeout(self._config.table_timeout_s):
+                    await self._bring_up_to_date()
             except Exception as error:
                 if not self._failing:
                     log.warning(

@@ -1,0 +1,280 @@
+"""Bodies, admission, choice, usage policy and error texts as pure functions."""
+
+import random
+from collections import Counter
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.gateway.plane.core import answer, told
+from apps.gateway.plane.core.admission import find_routes, hash_bearer, list_models, require_live
+from apps.gateway.plane.core.choice import choose
+from apps.gateway.plane.core.errors import CallError
+from apps.gateway.plane.core.request import build_upstream_body, estimate_prompt_tokens, parse_call
+from apps.gateway.plane.core.usage import CallFacts, Usage, parse_usage, settle
+from apps.usage.record import Ending
+from tests.fakes.gateway import SECRET, make_key, make_replica, make_route, make_table, sha
+
+CHAT = "/v1/chat/completions"
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+# ---- bodies ----
+
+
+@pytest.mark.req("GW-05")
+@given(st.dictionaries(st.text(), JSON_VALUES, max_size=5), st.text(min_size=1))
+def test_only_the_model_changes(fields: dict, served: str) -> None:
+    fields = {**fields, "model": "mine", "stream": False}
+    built = build_upstream_body(parse_call(CHAT, msgspec.json.encode(fields)), served)
+    assert msgspec.json.decode(built) == {**fields, "model": served}
+
+
+@pytest.mark.req("GW-05")
+def test_numbers_and_escapes_stay_as_they_were_written() -> None:
+    call = parse_call(CHAT, b'{ "temperature": 0.70, "n" : 1e0, "model":"a", "s":"\\u00e9\\/" }')
+    assert build_upstream_body(call, "b") == b'{"temperature":0.70,"n":1e0,"model":"b","s":"\\u00e9\\/"}'
+
+
+@pytest.mark.req("GW-12")
+def test_other_stream_options_are_kept() -> None:
+    call = parse_call(CHAT, b'{"model":"a","stream":true,"stream_options":{"x":1,"include_usage":false}}')
+    built = msgspec.json.decode(build_upstream_body(call, "a"))
+    assert built["stream_options"] == {"x": 1, "include_usage": True}
+    assert "stream_options" not in msgspec.json.decode(build_upstream_body(call, "a", ask_usage=False))
+
+
+@pytest.mark.req("GW-12")
+def test_usage_is_not_asked_for_without_a_stream() -> None:
+    for body in (b'{"model":"a"}', b'{"model":"a","stream":null}', b'{"model":"a","stream":false}'):
+        assert b"stream_options" not in build_upstream_body(parse_call(CHAT, body), "a")
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens"),
+    [
+        ({"messages": [{"content": "x" * 8}, {"content": [{"type": "text", "text": "abcd"}]}]}, 3),
+        ({"messages": [{"content": [{"type": "image_url", "image_url": {"url": "data:" + "x" * 4000}}]}]}, 0),
+        ({"prompt": "abcde"}, 2),
+        ({"prompt": ["abcd", "abcd"]}, 2),
+        ({"prompt": [1, 2, 3]}, 3),
+        ({"input": [[1, 2], [3]]}, 3),
+        ({"prompt": 7}, 0),
+        ({}, 0),
+    ],
+)
+def test_prompt_estimate(body: dict, tokens: int) -> None:
+    call = parse_call(CHAT, msgspec.json.encode({"model": "a", **body}))
+    assert estimate_prompt_tokens(call) == tokens
+
+
+# ---- admission ----
+
+
+@pytest.mark.req("GW-02", "TEN-06")
+def test_bearer_is_read_whatever_its_case() -> None:
+    for header in (f"Bearer {SECRET}", f"bearer  {SECRET} ", f"BEARER {SECRET}"):
+        assert hash_bearer(header.encode()) == sha(SECRET)
+
+
+@pytest.mark.req("GW-02")
+@given(st.binary(max_size=600))
+def test_any_header_is_a_hash_or_401(header: bytes) -> None:
+    try:
+        assert len(hash_bearer(header)) == 64
+    except CallError as error:
+        assert error.status == 401
+
+
+@pytest.mark.req("GW-02")
+def test_expiry_at_its_very_moment() -> None:
+    key = make_key(expires_at=100.0)
+    assert require_live(key, now=99.999) is key
+    for now in (100.0, 101.0):
+        with pytest.raises(CallError):
+            require_live(key, now=now)
+
+
+@pytest.mark.req("GW-02")
+def test_no_models_allowed_is_not_all_models() -> None:
+    table = make_table(make_route())
+    assert list_models(table, make_key(allowed_models=frozenset())) == []
+    assert list_models(table, make_key(allowed_models=None)) == ["caller-name"]
+    with pytest.raises(CallError):
+        find_routes(table, make_key(tenant_id="ten-other"), "caller-name")
+
+
+# ---- choice ----
+
+
+def pick(*routes, in_flight=None, turns=None, seed=1, **more):
+    choice = choose(
+        routes,
+        in_flight=in_flight or {},
+        turns=turns if turns is not None else {},
+        rng=random.Random(seed),
+        **more,
+    )
+    return None if choice is None else (choice.route.route_id, choice.replica.task_id)
+
+
+A, B, C = (make_replica(1, name) for name in "abc")
+
+
+@pytest.mark.req("GW-03")
+def test_lowest_priority_number_with_a_replica() -> None:
+    low = make_route(route_id="low", priority=0)
+    high = make_route(A, route_id="high", priority=5)
+    higher = make_route(B, route_id="higher", priority=9)
+    assert pick(higher, low, high) == ("high", "a")
+    assert pick(low) is None
+    assert pick() is None
+
+
+@pytest.mark.req("GW-03")
+def test_weight_shares_and_zero_waits() -> None:
+    routes = (
+        make_route(A, route_id="one", weight=10),
+        make_route(B, route_id="three", weight=30),
+        make_route(C, route_id="reserve", weight=0),
+    )
+    rng = random.Random(7)
+    counts = Counter(choose(routes, in_flight={}, turns={}, rng=rng).route.route_id for _ in range(4000))
+    assert counts["reserve"] == 0
+    assert 2.6 < counts["three"] / counts["one"] < 3.4
+    assert pick(make_route(route_id="empty", weight=10), routes[2]) == ("reserve", "c")
+    # Weight 0 waits even for routes of a worse priority.
+    assert pick(routes[2], make_route(A, route_id="later", priority=9, weight=1)) == ("later", "a")
+
+
+@pytest.mark.req("GW-04")
+def test_round_robin_takes_turns() -> None:
+    turns: dict[str, int] = {}
+    route = make_route(A, B, C, balancing="round_robin")
+    assert [pick(route, turns=turns)[1] for _ in range(6)] == ["a", "b", "c", "a", "b", "c"]
+
+
+@pytest.mark.req("GW-04")
+@pytest.mark.parametrize("balancing", ["least_connections", "of a later version"])
+def test_least_connections(balancing: str) -> None:
+    route = make_route(A, B, C, balancing=balancing)
+    assert pick(route, in_flight={"a": 2, "b": 1, "c": 3}) == ("mr-a", "b")
+    assert {pick(route, in_flight={"a": 1}, seed=seed)[1] for seed in range(20)} == {"b", "c"}
+
+
+@pytest.mark.req("GW-04")
+def test_random_takes_all() -> None:
+    route = make_route(A, B, C, balancing="random")
+    assert {pick(route, in_flight={"a": 9}, seed=seed)[1] for seed in range(50)} == {"a", "b", "c"}
+
+
+@pytest.mark.req("GW-10")
+def test_avoided_only_when_nothing_else_is_left() -> None:
+    first, second = make_route(A, route_id="first"), make_route(B, route_id="second", priority=3)
+    assert pick(first, second, avoid={"a"}) == ("second", "b")
+    assert pick(first, avoid={"a"}) == ("first", "a")
+    assert pick(first, in_flight={"a": 4}, limit=4) is None
+
+
+# ---- usage ----
+
+
+@pytest.mark.req("GW-12")
+@pytest.mark.parametrize(
+    ("told_usage", "expected"),
+    [
+        ({"prompt_tokens": 3, "completion_tokens": 4}, Usage(3, 4)),
+        ({"prompt_tokens": 3, "total_tokens": 3}, Usage(3, 0)),
+        ({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}, Usage(0, 0)),
+        (
+            {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 9}},
+            Usage(3, 4, 3),
+        ),
+        ({"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": None}, Usage(3, 4)),
+        ({}, None),
+        (None, None),
+        ([], None),
+        ({"prompt_tokens": None, "completion_tokens": 4}, None),
+        ({"prompt_tokens": 3, "completion_tokens": None, "total_tokens": 9}, None),
+        ({"prompt_tokens": -1, "completion_tokens": 4}, None),
+        ({"prompt_tokens": True, "completion_tokens": 4}, None),
+        ({"prompt_tokens": 10**12, "completion_tokens": 4}, None),
+        ({"prompt_tokens": 3.5, "completion_tokens": 4}, None),
+    ],
+)
+def test_reported_counts(told_usage: object, expected: Usage | None) -> None:
+    assert parse_usage(told_usage) == expected
+
+
+def settled(ending: Ending, usage: Usage | None = None, delivered: int = 0):
+    facts = CallFacts("req-1", 1.0, CHAT, usage=usage, delivered=delivered)
+    entry = settle(facts, ending, http_status=200, duration_ms=5, estimate_prompt=lambda: 10)
+    return entry.prompt_tokens, entry.completion_tokens, entry.estimated
+
+
+@pytest.mark.req("GW-12")
+@pytest.mark.parametrize("ending", [Ending.CLIENT_GONE, Ending.UPSTREAM_ERROR, Ending.UPSTREAM_TRUNCATED])
+def test_policy_of_broken_calls(ending: Ending) -> None:
+    assert settled(ending) == (0, 0, False)
+    assert settled(ending, delivered=4) == (10, 4, True)
+    assert settled(ending, Usage(7, 9), delivered=4) == (7, 9, False)
+    assert settled(ending, Usage(0, 0), delivered=4) == (0, 0, False)
+
+
+@pytest.mark.req("GW-12")
+def test_policy_of_whole_calls_and_refusals() -> None:
+    assert settled(Ending.COMPLETED, Usage(7, 9), delivered=4) == (7, 9, False)
+    assert settled(Ending.COMPLETED, Usage(0, 0), delivered=4) == (0, 0, False)
+    assert settled(Ending.COMPLETED, delivered=4) == (10, 4, True)
+    for ending in (Ending.REFUSED, Ending.NO_BACKEND):
+        assert settled(ending, Usage(7, 9), delivered=4) == (0, 0, False)
+
+
+def test_record_can_be_stored_whatever_the_model_is_called() -> None:
+    facts = CallFacts("req-1", 1.0, CHAT, model="a\x00b" + "x" * 300)
+    entry = settle(facts, Ending.REFUSED, http_status=404, duration_ms=1)
+    assert entry.model == ("ab" + "x" * 300)[:200]
+
+
+# ---- engines' errors and answers ----
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "code"),
+    [
+        (b'{"error":{"code":400,"message":"too long","type":"exceed_context_size_error"}}', "too long",
+         "context_length_exceeded"),
+        (b'{"error":"plain"}', "plain", None),
+        (b'{"detail":"Not Found"}', "Not Found", None),
+        (b'{"object":"error","message":"sglang","code":400}', "sglang", None),
+        (b'{"detail":[{"loc":["body"],"msg":"x"}]}', '[{"loc":["body"],"msg":"x"}]', None),
+        (b"<html>", None, None),
+        (b"", None, None),
+        (b'{"error":{"message":7}}', None, None),
+    ],
+)  # fmt: skip
+def test_forms_of_engine_errors(body: bytes, message: str | None, code: str | None) -> None:
+    found = told.read_error_object(body)
+    assert (found.message, found.code) == (message, code)
+
+
+@pytest.mark.req("GW-05")
+def test_whole_answer_is_touched_only_where_the_name_differs() -> None:
+    same = b'{ "model": "mine", "choices": [ ], "usage": {"prompt_tokens":1,"completion_tokens":2}}'
+    assert answer.read_answer(same, "mine").body == same
+    assert answer.read_answer(b'{"model":"x","n":1.0}', "mine").body == b'{"model":"mine","n":1.0}'
+    assert answer.read_answer(b'{"model":null}', "mine").body == b'{"model":null}'
+    assert answer.read_answer(b'{"choices":[{"message":{"content":"abcde"}}]}', "m").text_tokens == 2
+
+
+@pytest.mark.req("GW-05")
+def test_model_id_passes_over_adapters() -> None:
+    listed = b'{"data":[{"id":"lora","parent":"base"},{"id":"base","parent":null}]}'
+    assert answer.read_model_id(listed) == "base"
+    for body in (b"{}", b'{"data":[]}', b'{"data":[{"id":""}]}', b"no", b'{"data":{}}'):
+        assert answer.read_model_id(body) is None
