@@ -1,5 +1,13 @@
-"""Addresses of this app."""
+"""Addresses of this app below /agent/v1."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from apps.agentlink import views
+
+urlpatterns = [
+    path("join", views.join, name="agent-join"),
+    path("heartbeat", views.heartbeat, name="agent-heartbeat"),
+    path("claims", views.claims, name="agent-claims"),
+    path("reports", views.reports, name="agent-reports"),
+    path("logs", views.logs, name="agent-logs"),
+]

@@ -1,0 +1,152 @@
+"""What the server does with each agent message (AGENT-01, AGENT-02, AGENT-10).
+
+Owns the order of the steps and the answers; fleet owns nodes, workloads owns tasks and claims,
+streams owns logs. Never answers an empty list where it could not read one.
+"""
+
+import logging
+from datetime import datetime
+
+import msgspec
+from django.db import InterfaceError, OperationalError
+
+from agent.contract import wire
+from agent.contract.codes import Code, Reason
+from agent.contract.messages import (
+    ClaimAnswer,
+    ClaimGranted,
+    ClaimRefused,
+    ClaimRequest,
+    HeartbeatAnswer,
+    HeartbeatReply,
+    HeartbeatRequest,
+    HeartbeatUnchanged,
+    JoinReply,
+    JoinRequest,
+    LogReply,
+    LogRequest,
+    ReportReply,
+    ReportRequest,
+    TaskReport,
+)
+from apps.agentlink import selectors
+from apps.agentlink.guessing import check_guesses, count_guess
+from apps.agentlink.limits import check_attempt, check_heartbeat, check_incarnation, storable
+from apps.core import texts
+from apps.core.errors import Conflict, Refusal
+from apps.fleet import services as fleet
+from apps.fleet.models import Node
+from apps.fleet.services.alerts import raise_alert
+from apps.streams.services import append_log
+from apps.workloads import services as workloads
+from apps.workloads.selectors import desired_of
+
+log = logging.getLogger("heteroflow.agentlink")
+
+_TOKEN_REFUSALS = frozenset({"join_token_unknown", "join_token_expired", "join_token_used"})
+
+
+def join(address: str, request: JoinRequest, *, now: datetime) -> JoinReply:
+    """Make a machine a node. Raises Refusal 403 `join_refused` for an unusable token (its detail says
+    why where the token is known), 429 after too many failures from the address."""
+    check_guesses(address)
+    try:
+        node = fleet.redeem_join_token(request=request, now=now)
+    except Refusal as error:
+        if error.code not in _TOKEN_REFUSALS:
+            raise
+        count_guess(address)
+        log.warning("a join from %s was refused: %s", address, error.code)
+        raise Refusal("join_refused", 403, why=texts.say(error.code, error.params)) from None
+    return JoinReply(node_id=node.public_id, name=node.name)
+
+
+def heartbeat(node: Node, request: HeartbeatRequest, *, now: datetime) -> HeartbeatAnswer:
+    """Note what a node says of itself, settle what is missing there, and say what it should run.
+
+    Raises Conflict `claim_superseded` for a run of the agent that does not speak for the node any more.
+    """
+    check_heartbeat(request)
+    outcome = fleet.record_heartbeat(node=node, request=request, now=now)
+    if outcome.superseded:
+        raise Conflict(Code.CLAIM_SUPERSEDED)
+    if outcome.accepted:  # a repeated or overtaken list is not the present one
+        workloads.reconcile_node(node=node, running=request.running, now=now)
+    desired = desired_of(node)
+    desired_hash = wire.hash_desired(desired)
+    if desired_hash == request.desired_hash:
+        return HeartbeatUnchanged(desired_hash)
+    return HeartbeatReply(desired_hash, complete=True, tasks=desired)
+
+
+def claim(node: Node, request: ClaimRequest, *, now: datetime) -> ClaimAnswer:
+    """Give an attempt to the one run of the one agent that may start it (AGENT-02)."""
+    check_incarnation(request.incarnation)
+    check_attempt(request.attempt)
+    answer = workloads.claim_task(
+        node=node,
+        incarnation=request.incarnation,
+        task_id=storable(request.task_id),
+        attempt=request.attempt,
+        now=now,
+    )
+    return ClaimRefused(answer) if isinstance(answer, Reason) else ClaimGranted(answer)
+
+
+def take_reports(node: Node, request: ReportRequest, *, now: datetime) -> ReportReply:
+    """Apply reports in the order of their sequence, each on its own (RECOV-05).
+
+    A report that can't be applied is marked (log, alert on the node) and passed: sending it again
+    would not help. A database that does not answer ends the run instead (503): the agent sends all
+    of them again, and those that were applied change nothing the second time.
+    """
+    check_incarnation(request.incarnation)
+    reports = sorted(request.reports, key=lambda report: report.sequence)
+    for report in reports:
+        _apply(node, request.incarnation, report, now)
+    return ReportReply(up_to_sequence=reports[-1].sequence if reports else 0)
+
+
+def _apply(node: Node, incarnation: str, report: TaskReport, now: datetime) -> None:
+    try:
+        check_attempt(report.attempt)
+        workloads.apply_report(node=node, incarnation=incarnation, report=clean(report), now=now)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception as error:
+        task = storable(report.task_id)[:40]
+        log.exception("report %s of %s on %s is not applied", report.sequence, node.public_id, task)
+        raise_alert(node=node, code="report_failed", now=now, task=task, why=type(error).__name__)
+
+
+def clean(report: TaskReport) -> TaskReport:
+    """The report with texts that every database can keep."""
+    why = report.reason
+    if why is not None:
+        params = {name: storable(v) if isinstance(v, str) else v for name, v in why.params.items()}
+        why = Reason(why.code, params)
+    return msgspec.structs.replace(
+        report,
+        task_id=storable(report.task_id),
+        reason=why,
+        last_log_lines=[storable(line) for line in report.last_log_lines],
+    )
+
+
+def take_log(node: Node, request: LogRequest, *, now: datetime) -> LogReply:
+    """Append a piece of a log; the answer's offset is where the next piece must begin (AGENT-10).
+
+    Raises Conflict for a run that does not speak for the node, Refusal 404 `claim_unknown` for an
+    attempt that this node never held.
+    """
+    check_incarnation(request.incarnation)
+    check_attempt(request.attempt)
+    if selectors.newest_incarnation(node) != request.incarnation:
+        raise Conflict(Code.CLAIM_SUPERSEDED)
+    task = selectors.held_task(node, storable(request.task_id), request.attempt)
+    if task is None:
+        raise Refusal(Code.CLAIM_UNKNOWN, 404)
+    next_offset = append_log(
+        task=task, attempt=request.attempt, offset=request.offset, text=request.text, now=now
+    )
+    return LogReply(next_offset)
