@@ -7,6 +7,7 @@ urlpatterns = [
     path("v1/", include("apps.tenants.api.urls")),
     path("v1/", include("apps.inference.api.urls")),
     path("v1/", include("apps.routing.api.urls")),
+    path("v1/", include("apps.catalog.api.urls")),
     path("v1/", include("apps.fleet.api.urls")),
     path("v1/", include("apps.streams.api.urls")),
     path("schema.json", SpectacularAPIView.as_view(), name="schema"),

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from django.utils.translation import gettext as _
+from rest_framework.request import Request
 
-from apps.core.errors import FieldError, Value
+from apps.core.errors import FieldError, Refusal, Value
 
 MAX_ERRORS = 100  # in one answer; a body of nonsense needs no longer list
 _SHOWN = 200  # characters of a value that are echoed
@@ -38,9 +39,14 @@ def has_bad_characters(text: str, *, lines: bool = False) -> bool:
     """Whether a text holds control characters, NUL, lone surrogates or direction overrides.
     `lines` allows tabs and line breaks."""
     allowed = "\t\n\r" if lines else ""
-    return any(
-        (unicodedata.category(c) in _FORBIDDEN and c not in allowed) or c in _BIDI for c in text
-    )
+    return any((unicodedata.category(c) in _FORBIDDEN and c not in allowed) or c in _BIDI for c in text)
+
+
+def body_of(request: Request) -> dict[str, Any]:
+    """The JSON object that a request carries, empty where it has no body. Raises Refusal."""
+    if not isinstance(request.data, dict):
+        raise Refusal("not_an_object")
+    return request.data
 
 
 class Fields:
@@ -110,7 +116,8 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int):
             self.wrong_type(name, _("a whole number"))
             return default
-        return self._in_range(name, value, low, high, default)
+        whole: int | None = self._in_range(name, value, low, high, default)
+        return whole
 
     def number(self, name: str, low: float, high: float, default: float | None = None) -> float | None:
         """A number from low to high."""
@@ -120,7 +127,8 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.wrong_type(name, _("a number"))
             return default
-        return self._in_range(name, value, low, high, default)
+        number: float | None = self._in_range(name, value, low, high, default)
+        return number
 
     def _in_range(self, name: str, value: Any, low: Any, high: Any, default: Any) -> Any:
         if low <= value <= high:

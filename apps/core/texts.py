@@ -137,6 +137,10 @@ TEXTS: dict[str, Promise] = {
     "node_lost": _("Node %(node)s has been silent for %(silent_s)s s."),
     "stop_requested": _("Stop was asked for."),
     "delete_requested": _("Deletion was asked for."),
+    "delete_waits_for_nodes": _(
+        "Hidden at once; cards and ports of %(tasks)s task(s) are freed when their nodes confirm the end."
+    ),
+    "delete_complete": _("Hidden at once; nothing of it runs any more."),
     "stop_confirmed": _("The node confirms that it is gone."),
     "stop_unconfirmed": _(
         "Its node did not confirm the stop within %(after_s)s s; its card stays held until it does."

@@ -1,5 +1,14 @@
 """Addresses of this app below /api/v1."""
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from apps.inference.api import views
+
+urlpatterns: list[URLPattern] = [
+    path("task-groups", views.GroupList.as_view(), name="task-groups"),
+    path("task-groups/<slug:group_id>", views.GroupDetail.as_view(), name="task-group"),
+    path("task-groups/<slug:group_id>/stop", views.GroupStop.as_view(), name="task-group-stop"),
+    path("task-groups/<slug:group_id>/events", views.GroupEvents.as_view(), name="task-group-events"),
+    path("tasks/<slug:task_id>", views.TaskDetail.as_view(), name="task"),
+    path("tasks/<slug:task_id>/stop", views.TaskStop.as_view(), name="task-stop"),
+]

@@ -83,7 +83,7 @@ def check_offload(task: Fields, group: Fields, worker: WorkerSpec, engine: str, 
     if group.body.get("parallelism") == "pipeline_parallel":
         whys.append(_("pipeline_parallel does not go with it."))
     if worker.engine and worker.engine not in _VLLM_FAMILY:
-        whys.append(_("the engine %(engine)s has no such cache; it goes with vllm.") % {"engine": worker.engine})
+        whys.append(_("it goes with vllm, and the engine is %(engine)s.") % {"engine": worker.engine})
     if worker.command:
         whys.append(_("the flags stand in the engine's command line, and task.command replaces it."))
     for why in whys:

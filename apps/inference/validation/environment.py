@@ -81,7 +81,10 @@ def read_pull_credentials(fields: Fields) -> dict[str, str] | None:
     section = fields.section("pull_credentials")
     if section is None:
         return None
-    found = {"username": section.secret("username", limit=200), "password": section.secret("password", limit=4000)}
+    found = {
+        "username": section.secret("username", limit=200),
+        "password": section.secret("password", limit=4000),
+    }
     registry = section.text("registry", limit=255)
     section.close()
     return {**found, "registry": registry} if registry else found

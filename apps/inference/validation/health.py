@@ -32,7 +32,9 @@ def read_health_check(fields: Fields, container_ports: list[int], *, known: bool
     return _build(kind, path, port, interval, timeout, threshold, start or SHORTEST_START_PERIOD_S)
 
 
-def _build(kind: str, path: str, port: int, interval: Any, timeout: Any, threshold: Any, start: Any) -> dict[str, Any]:
+def _build(
+    kind: str, path: str, port: int, interval: Any, timeout: Any, threshold: Any, start: Any
+) -> dict[str, Any]:
     return {
         "type": kind,
         "path": path,

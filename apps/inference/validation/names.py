@@ -1,20 +1,7 @@
 """Names: `name` is for people, `model_name` is what callers send in `model` (SVC-06)."""
 
-import unicodedata
-
+from apps.catalog.names import NAME_LIMIT, is_callable_name
 from apps.core.bodies import Fields
-
-NAME_LIMIT = 200
-_MARKS = "._:/-"
-
-
-def is_callable_name(text: str) -> bool:
-    """Whether callers can send it as `model`: letters and digits of any script, and . _ : / - inside."""
-    return bool(text) and text[0].isalnum() and all(_fits(c) for c in text)
-
-
-def _fits(character: str) -> bool:
-    return character.isalnum() or character in _MARKS or unicodedata.category(character).startswith("M")
 
 
 def read_names(fields: Fields) -> tuple[str, str]:

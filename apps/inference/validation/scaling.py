@@ -24,7 +24,7 @@ def read_scale_policy(fields: Fields) -> dict[str, Any]:
     if section is None:
         return {}
     enabled = section.boolean("enabled")
-    metrics = []
+    metrics: list[dict[str, Any]] = []
     for metric in section.objects("metrics", limit=len(METRICS)):
         name = metric.choice("name", METRICS)
         target = metric.number("target_value", 0.001, 1e9)

@@ -2,6 +2,8 @@
 
 from django.utils.translation import gettext as _
 
+from apps.catalog.images import read_image
+from apps.catalog.names import NAME_LIMIT
 from apps.core.bodies import Fields
 from apps.inference.validation.environment import (
     read_command,
@@ -9,8 +11,6 @@ from apps.inference.validation.environment import (
     read_pull_credentials,
     read_volumes,
 )
-from apps.inference.validation.images import read_image
-from apps.inference.validation.names import NAME_LIMIT
 from apps.inference.validation.ports import read_ports
 from apps.inference.validation.spec import WorkerSpec
 

@@ -1,5 +1,12 @@
 """Addresses of this app below /api/v1."""
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from apps.routing.api import views
+
+urlpatterns: list[URLPattern] = [
+    path("model-routes", views.RouteList.as_view(), name="model-routes"),
+    path("model-routes/<slug:route_id>", views.RouteDetail.as_view(), name="model-route"),
+    path("gateway/endpoints", views.EndpointList.as_view(), name="endpoints"),
+    path("gateway/endpoints/<slug:endpoint_id>", views.EndpointDetail.as_view(), name="endpoint"),
+]

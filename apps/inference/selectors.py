@@ -1,0 +1,213 @@
+"""What a service is, in one answer (SVC-13): group, tasks, routes, endpoint, warnings.
+
+Owns the shape that API, portal and console show, in the active language. A fixed number of
+statements for any number of groups. Scope is the caller's for groups; nodes are filtered here.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Prefetch, prefetch_related_objects
+
+from agent.contract.states import State
+from apps.core import texts
+from apps.core.clock import utc_now
+from apps.fleet import selectors as fleet
+from apps.fleet.models import Node
+from apps.routing.describing import describe_endpoint, describe_route
+from apps.routing.models import InferenceEndpoint
+from apps.tenants.scope import Viewer
+from apps.workloads.models import Event, Task, TaskGroup
+from apps.workloads.selectors import engine_of
+
+_GONE = frozenset({State.STOPPED, State.COMPLETED, State.FAILED})
+HIDDEN = "-"  # stands for the name of a node that the viewer may not see
+
+
+def describe(viewer: Viewer, group: TaskGroup, *, now: datetime | None = None) -> dict[str, Any]:
+    """One service. `now` is what its uptime counts to."""
+    return describe_many(viewer, [group], now=now)[0]
+
+
+def describe_many(
+    viewer: Viewer, groups: Iterable[TaskGroup], *, now: datetime | None = None
+) -> list[dict[str, Any]]:
+    """Services in the order given."""
+    rows = list(groups)
+    prefetch_related_objects(
+        rows,
+        "tenant",
+        "created_by",
+        Prefetch("tasks", Task.objects.select_related("node").order_by("generation", "rank")),
+        "routes",
+        Prefetch("endpoint", InferenceEndpoint.objects.select_related("api_key")),
+        "warning_rows",
+    )
+    seen = _visible_names(
+        viewer, {name for group in rows for task in group.tasks.all() for name in _named_by(task)}
+    )
+    return [_describe(group, seen, now or utc_now()) for group in rows]
+
+
+def _describe(group: TaskGroup, seen: set[str], now: datetime) -> dict[str, Any]:
+    tasks = [task for task in group.tasks.all() if task.generation == group.current_generation]
+    every = list(group.tasks.all())
+    first = tasks[0] if tasks else None
+    engine = engine_of(first) if first else ""
+    return {
+        "id": group.public_id,
+        "tenant": group.tenant.slug,
+        "created_by": group.created_by.get_username(),
+        "created_at": group.created_at,
+        "name": group.name,
+        "model_name": group.model_name,
+        "status": group.state,
+        "status_since": group.state_since,
+        "reason": _reason_of_group(group, tasks, seen),
+        "replicas": {
+            "current": sum(task.state not in _GONE for task in every),
+            "ready": sum(task.state == State.RUNNING for task in every),
+            "min": group.min_replicas,
+            "max": group.max_replicas,
+        },
+        "world_size": group.world_size,
+        "task_type": group.task_type,
+        "gpus": sum(task.gpu_required for task in tasks),
+        "parallelism": group.parallelism,
+        "engine": engine,
+        "image": first.image if first else "",
+        "model_path": first.model_path if first else "",
+        "routes": [describe_route(route, engine) for route in group.routes.all()],
+        "endpoint": _describe_endpoint_of(group),
+        "autoscale": bool(group.scale_policy.get("enabled")),
+        "enable_api": group.enable_api,
+        "uptime_seconds": _uptime(every, now),
+        "warnings": _warnings(group),
+        "current_generation": group.current_generation,
+        "rolling_update_state": group.rolling_update_state,
+        "rolling_update_message": group.rolling_update_message,
+        "idle_timeout_minutes": group.idle_timeout_minutes,
+        "gpu_memory_utilization": group.gpu_memory_utilization,
+        "priority": group.priority,
+        "preemptible": group.preemptible,
+        "labels": group.labels,
+        "health_check": group.health_check,
+        "scale_policy": group.scale_policy,
+        "schedule_window": group.schedule_window,
+        "inference_templates": group.inference_templates,
+        "tasks": [describe_task(task, seen) for task in every],
+    }
+
+
+def describe_task(task: Task, seen: set[str]) -> dict[str, Any]:
+    """One task. `seen` are names of nodes that the viewer may see; any other is HIDDEN, none is None."""
+    return {
+        "id": task.public_id,
+        "group_id": task.group.public_id,
+        "name": task.name,
+        "rank": task.rank,
+        "generation": task.generation,
+        "status": task.state,
+        "status_since": task.state_since,
+        "phase": task.phase,
+        "attempt": task.attempt,
+        "rebuilds": task.rebuilds,
+        "gpu_required": task.gpu_required,
+        "gpu_type": task.gpu_type,
+        "ports": task.ports,
+        "estimated_gpu_memory_mb": task.estimated_gpu_memory_mb,
+        "node": None if task.node is None else (task.node.name if task.node.name in seen else HIDDEN),
+        "running_since": task.running_since,
+        "reason": tell(task.reason_code, _safe(task.reason_params, seen)),
+        "refusals": [
+            tell(str(refusal.get("code", "")), refusal.get("params") or {}) for refusal in task.refusals
+        ],
+        "last_error": _last_error(task, seen),
+    }
+
+
+def describe_one_task(viewer: Viewer, task: Task) -> dict[str, Any]:
+    """One task that was read by itself."""
+    return describe_task(task, _visible_names(viewer, _named_by(task)))
+
+
+def describe_events(viewer: Viewer, events: Iterable[Event]) -> list[dict[str, Any]]:
+    """Moves and notable moments, in the order given (LIFE-01, LIFE-06)."""
+    rows = list(events)
+    seen = _visible_names(viewer, {str(row.params["node"]) for row in rows if row.params.get("node")})
+    return [
+        {
+            "at": row.at,
+            "task": row.task.public_id if row.task else None,
+            "attempt": row.attempt,
+            "from": row.from_state,
+            "to": row.to_state,
+            "reason": tell(row.code, _safe(row.params, seen)),
+            "actor": row.actor,
+        }
+        for row in rows
+    ]
+
+
+def _named_by(task: Task) -> set[str]:
+    """Names of nodes that an answer about this task would show."""
+    said = [task.reason_params.get("node"), (task.last_error.get("params") or {}).get("node")]
+    return {str(name) for name in [*said, task.node.name if task.node else None] if name}
+
+
+def _visible_names(viewer: Viewer, names: set[str]) -> set[str]:
+    """Which of these the viewer may see; a name that a node out of sight bears too is not told."""
+    if viewer.is_operator or not names:
+        return names
+    mine = fleet.nodes(viewer).filter(name__in=names)
+    others = Node.objects.filter(name__in=names).exclude(pk__in=mine.values("pk"))
+    return set(mine.values_list("name", flat=True)) - set(others.values_list("name", flat=True))
+
+
+def tell(code: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A reason with its sentence in the active language; None for no reason."""
+    return {"code": code, "params": dict(params), "text": texts.say(code, params)} if code else None
+
+
+def _safe(params: dict[str, Any], seen: set[str]) -> dict[str, Any]:
+    return {**params, "node": HIDDEN} if params.get("node") and str(params["node"]) not in seen else params
+
+
+def _reason_of_group(group: TaskGroup, tasks: list[Task], seen: set[str]) -> dict[str, Any] | None:
+    """The reason of the first task that is in the group's own state, else of the first one."""
+    speaking = next((task for task in tasks if task.state == group.state), tasks[0] if tasks else None)
+    if speaking is None:
+        return None
+    return tell(speaking.reason_code, _safe(speaking.reason_params, seen))
+
+
+def _describe_endpoint_of(group: TaskGroup) -> dict[str, Any] | None:
+    endpoint = getattr(group, "endpoint", None)
+    return describe_endpoint(endpoint, group) if endpoint is not None else None
+
+
+def _uptime(tasks: list[Task], now: datetime) -> int | None:
+    """Whole seconds since the first replica that runs now began; None while none runs."""
+    began = [task.running_since for task in tasks if task.state == State.RUNNING and task.running_since]
+    return max(0, int((now - min(began)).total_seconds())) if began else None
+
+
+def _warnings(group: TaskGroup) -> list[dict[str, Any]]:
+    """What is written on the group, and settings that are kept but that nothing acts on yet."""
+    found = [tell(row.code, row.params) for row in group.warning_rows.all()]
+    waiting = {
+        "scale_policy": bool(group.scale_policy.get("enabled")),
+        "schedule_window": bool(group.schedule_window.get("enabled")),
+        "idle_timeout_minutes": group.idle_timeout_minutes > 0,
+    }
+    found += [tell("not_in_effect_yet", {"field": name}) for name, on in waiting.items() if on]
+    return [warning for warning in found if warning is not None]
+
+
+def _last_error(task: Task, seen: set[str]) -> dict[str, Any] | None:
+    if not task.last_error:
+        return None
+    error = dict(task.last_error)
+    params = _safe(error.get("params") or {}, seen)
+    return {**error, "params": params, "text": texts.say(str(error.get("code", "")), params)}

@@ -1,0 +1,184 @@
+"""Creating a service: what can be known is refused first, then one transaction makes it (SVC-01).
+
+Route and endpoint stand in a savepoint each: their unexpected failure leaves the group and becomes a
+warning on it (SVC-05). Never validates fields itself; never places anything.
+"""
+
+import json
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from agent.contract.codes import Code
+from apps.core import versions
+from apps.core.errors import Conflict, FieldError, Forbidden, Refusal
+from apps.inference.validation import ServiceSpec, validate_create
+from apps.routing import services as routing
+from apps.routing.models import InferenceEndpoint
+from apps.routing.selectors import count_endpoints, is_endpoint_name_taken
+from apps.tenants import quotas
+from apps.tenants.models import Tenant, TenantStatus
+from apps.tenants.scope import Viewer, pick_tenant
+from apps.workloads import selectors as work
+from apps.workloads.models import GroupWarning, TaskGroup
+from apps.workloads.services import create_group
+
+log = logging.getLogger("heteroflow.inference")
+
+
+@dataclass(frozen=True)
+class Created:
+    """What a creation made. `api_key_plain` is shown in this one answer and kept nowhere (TEN-06)."""
+
+    group: TaskGroup
+    endpoint: InferenceEndpoint | None
+    api_key_plain: str | None
+    warnings: list[GroupWarning]
+
+    def __repr__(self) -> str:  # never the key
+        return f"Created({self.group.public_id})"
+
+
+def create_service(*, actor: Viewer, body: dict[str, Any], now: datetime) -> Created:
+    """Make a group with tasks, route and endpoint from a request body (SVC-01 to -08, -10, -11).
+
+    Raises Invalid (400, by field), NotFound or Forbidden for the tenant, Refusal 403
+    `tenant_suspended` or `quota_exceeded`, Conflict 409 `name_taken`; nothing is written then.
+    """
+    spec = validate_create(body, is_operator=actor.is_operator)
+    tenant = pick_tenant(actor, spec.tenant)
+    if actor.user_id is None:  # every group has a person who made it
+        raise Forbidden
+    _refuse_suspended(tenant)
+    _refuse_taken(tenant, spec)
+    try:
+        with transaction.atomic():
+            _ensure_quota(tenant, spec)
+            _refuse_taken(tenant, spec)  # again: whoever held the quota row may have taken it
+            return _create(actor, tenant, spec, now)
+    except IntegrityError:
+        _refuse_taken(tenant, spec)
+        raise
+
+
+def _refuse_suspended(tenant: Tenant) -> None:
+    if tenant.status == TenantStatus.SUSPENDED:
+        raise Refusal("tenant_suspended", 403, why=tenant.suspended_reason or "-")
+
+
+def _makes_endpoint(spec: ServiceSpec) -> bool:
+    return spec.enable_api and bool(spec.worker.ports)
+
+
+def _refuse_taken(tenant: Tenant, spec: ServiceSpec) -> None:
+    """The group's name, and the endpoint's, which is the same one (SVC-05, SVC-07)."""
+    groups = TaskGroup.objects.filter(tenant=tenant, name=spec.name, deleted_at__isnull=True)
+    if groups.exists() or (_makes_endpoint(spec) and is_endpoint_name_taken(tenant.pk, spec.name)):
+        raise Conflict("name_taken", errors=[FieldError("name", "name_taken", spec.name)], value=spec.name)
+
+
+def _ensure_quota(tenant: Tenant, spec: ServiceSpec) -> None:
+    """Count inside the transaction that holds the quota row (TEN-07)."""
+    quota = quotas.lock(tenant)
+    counts = work.count_for_quota(tenant)
+    quotas.ensure(quota, "task_groups", used=counts.task_groups, asked=1)
+    quotas.ensure(quota, "replicas", used=counts.replicas, asked=spec.replicas)
+    quotas.ensure(quota, "gpus", used=counts.gpus, asked=spec.gpus)
+    if _makes_endpoint(spec):
+        quotas.ensure(quota, "endpoints", used=count_endpoints(tenant.pk), asked=1)
+
+
+def _create(actor: Viewer, tenant: Tenant, spec: ServiceSpec, now: datetime) -> Created:
+    group = create_group(
+        actor=actor,
+        tenant=tenant,
+        group_fields=_group_fields(spec),
+        task_fields=_task_fields(spec),
+        replicas=spec.replicas,
+        now=now,
+    )
+    warnings: list[GroupWarning] = []
+    if spec.serves:
+        _add_route(group, spec, warnings)
+    made = None
+    if _makes_endpoint(spec):
+        made = _add_endpoint(actor, group, spec, warnings, now)
+    elif spec.enable_api:
+        warnings.append(_warn(group, Code.ENDPOINT_WITHOUT_PORT))
+    if spec.serves and not spec.worker.ports:
+        warnings.append(_warn(group, Code.NOT_COUNTED_ON_CARD))
+    versions.bump()
+    endpoint, plain = made or (None, None)
+    return Created(group, endpoint, plain, warnings)
+
+
+def _add_route(group: TaskGroup, spec: ServiceSpec, warnings: list[GroupWarning]) -> None:
+    try:
+        with transaction.atomic():
+            routing.create_route(group=group, model_name=spec.model_name)
+    except Exception:  # whatever it is, the group stands and says what to mend (SVC-05)
+        log.exception("no route for group %s", group.public_id)
+        warnings.append(_warn(group, Code.ROUTE_NOT_CREATED))
+
+
+def _add_endpoint(
+    actor: Viewer, group: TaskGroup, spec: ServiceSpec, warnings: list[GroupWarning], now: datetime
+) -> tuple[InferenceEndpoint, str] | None:
+    try:
+        with transaction.atomic():
+            port = spec.worker.ports[0]["container_port"]
+            return routing.create_endpoint(actor=actor, group=group, name=spec.name, port=port, now=now)
+    except Exception:  # as for the route
+        log.exception("no endpoint for group %s", group.public_id)
+        warnings.append(_warn(group, Code.ENDPOINT_NOT_CREATED))
+        return None
+
+
+def _warn(group: TaskGroup, code: Code) -> GroupWarning:
+    return GroupWarning.objects.create(group=group, code=code)
+
+
+def _group_fields(spec: ServiceSpec) -> dict[str, Any]:
+    names = (
+        "name",
+        "model_name",
+        "task_type",
+        "parallelism",
+        "world_size",
+        "min_replicas",
+        "max_replicas",
+        "enable_api",
+        "idle_timeout_minutes",
+        "gpu_memory_utilization",
+        "priority",
+        "preemptible",
+        "labels",
+        "health_check",
+        "scale_policy",
+        "schedule_window",
+    )
+    return {name: getattr(spec, name) for name in names}
+
+
+def _task_fields(spec: ServiceSpec) -> dict[str, Any]:
+    worker = spec.worker
+    names = (
+        "name",
+        "image",
+        "engine",
+        "gpu_required",
+        "gpu_type",
+        "model_path",
+        "ports",
+        "env",
+        "volumes",
+        "command",
+        "kv_offload_gb",
+        "estimated_gpu_memory_mb",
+        "timeout_seconds",
+    )
+    secret = json.dumps(worker.pull_credentials) if worker.pull_credentials else ""
+    return {name: getattr(worker, name) for name in names} | {"pull_credentials": secret}

@@ -1,0 +1,93 @@
+"""Fills the published table from rows: keys' scopes, routes, ready replicas.
+
+Owns the reading only, a fixed number of statements whatever the size. The table's shape is
+`table.py`; who raises the version is whoever writes the rows.
+"""
+
+from collections import defaultdict
+
+from apps.core import versions
+from apps.core.secrets import derive_engine_key
+from apps.routing.models import ModelRoute
+from apps.routing.table import Key, Replica, Route, Table
+from apps.tenants.models import ApiKey, TenantStatus
+from apps.workloads import selectors as work
+from apps.workloads.selectors import ReadyReplica
+
+
+def read_version() -> int:
+    """The present version of the table; 0 before anything was published."""
+    return versions.read()
+
+
+def load_table() -> Table:
+    """The whole table. The version is read first, so that rows may be newer than it says, never older."""
+    version = read_version()
+    live = ApiKey.objects.filter(revoked_at__isnull=True).select_related("tenant", "member")
+    keys = {key.sha256: _build_key(key) for key in live.iterator()}
+    return Table(version=version, keys=keys, routes=_load_routes())
+
+
+def find_key(sha256_hex: str) -> Key | None:
+    """One live key that may be newer than the table; None for an unknown or revoked one."""
+    found = (
+        ApiKey.objects.filter(sha256=sha256_hex, revoked_at__isnull=True)
+        .select_related("tenant", "member")
+        .first()
+    )
+    return None if found is None else _build_key(found)
+
+
+def _build_key(key: ApiKey) -> Key:
+    suspended = key.tenant.status == TenantStatus.SUSPENDED
+    return Key(
+        key_id=key.public_id,
+        prefix=key.prefix,
+        tenant_id=key.tenant.public_id,
+        tenant_slug=key.tenant.slug,
+        member=key.member.get_username(),
+        expires_at=None if key.expires_at is None else key.expires_at.timestamp(),
+        allowed_models=None if key.allowed_models is None else frozenset(key.allowed_models),
+        suspended=key.tenant.suspended_reason if suspended else None,
+    )
+
+
+def _load_routes() -> dict[str, dict[str, tuple[Route, ...]]]:
+    replicas: dict[int, list[Replica]] = defaultdict(list)
+    for ready in work.ready_replicas():
+        replicas[ready.group_id].append(_build_replica(ready))
+    found: dict[str, dict[str, list[Route]]] = defaultdict(dict)
+    rows = ModelRoute.objects.filter(group__deleted_at__isnull=True).select_related("tenant", "group")
+    for row in rows.order_by("priority", "pk"):
+        # An inactive route leaves its model known: 503 and not 404.
+        of_model = found[row.tenant.public_id].setdefault(row.model_name, [])
+        if row.active:
+            of_model.append(_build_route(row, replicas.get(row.group_id, [])))
+    return {
+        tenant: {model: tuple(routes) for model, routes in models.items()} for tenant, models in found.items()
+    }
+
+
+def _build_route(row: ModelRoute, replicas: list[Replica]) -> Route:
+    return Route(
+        route_id=row.public_id,
+        group_id=row.group.public_id,
+        priority=row.priority,
+        weight=row.weight,
+        version=row.version,
+        balancing=row.balancing,
+        replicas=tuple(replicas),
+    )
+
+
+def _build_replica(ready: ReadyReplica) -> Replica:
+    """Catalog engines are started under the group's model name; of anything else it is asked for."""
+    return Replica(
+        task_id=ready.task_id,
+        attempt=ready.attempt,
+        host=ready.host,
+        port=ready.port,
+        engine=ready.engine,
+        served_model_name=ready.model_name if ready.engine else "",
+        engine_key=derive_engine_key(ready.task_id, ready.attempt) if ready.engine else "",
+    )
