@@ -3,9 +3,9 @@
 import pytest
 from django.core.files.storage import default_storage
 
-from apps.core import leases
+from apps.core import leases, ticks
 from apps.core.errors import NotFound
-from apps.streams import services
+from apps.streams import services, tasks  # noqa: F401 - registers the tick
 from apps.streams.models import LogChunk
 from apps.streams.selectors import read_log
 from apps.streams.services import append_log
@@ -158,3 +158,14 @@ def test_tidying_before_anything_was_logged(settings, tmp_path):
         },
     }
     assert services.drop_orphans() == 0
+
+
+def test_the_tick_does_both(task, settings):
+    settings.LOG_KEEP_BYTES = 10
+    write(task, *["0123456789"] * 3)
+    gone = write(factories.make_task(), "gone")
+    Task.objects.filter(pk=gone.pk).delete()
+    done = ticks.run_tick("streams.tidy")
+    assert done is not None
+    assert done["chunks_dropped"] == 2
+    assert done["logs_dropped"] >= 1
