@@ -24,13 +24,15 @@ from apps.gateway.plane.core.admission import (
     require_live,
 )
 from apps.gateway.plane.core.config import GatewayConfig
-from apps.gateway.plane.core.request import INFERENCE_PATHS, Call, estimate_prompt_tokens, parse_call
+from apps.gateway.plane.core.request import INFERENCE_PATHS
 from apps.gateway.plane.core.usage import CallFacts
-from apps.gateway.plane.io.exchange import CLIENT_GONE_STATUS, Exchange, Parts, Settlement
+from apps.gateway.plane.io.bodies import BodyReader, CallerGone
+from apps.gateway.plane.io.exchange import CLIENT_GONE_STATUS, Exchange, Parts
 from apps.gateway.plane.io.journal import Journal
 from apps.gateway.plane.io.keys import KeyDirectory, KeyFinder
 from apps.gateway.plane.io.live import LiveCounts
 from apps.gateway.plane.io.reply import Receive, Reply, Send
+from apps.gateway.plane.io.settlement import Settlement
 from apps.gateway.plane.io.tables import Tables, TableSource
 from apps.gateway.plane.io.upstream import Upstream
 from apps.routing.table import Key, Table
@@ -46,10 +48,6 @@ class BackgroundThread(Protocol):
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
-
-
-class _CallerGone(Exception):
-    pass
 
 
 class GatewayApp:
@@ -87,6 +85,7 @@ class GatewayApp:
             rng=rng or random.Random(),  # noqa: S311 - spreads load, guards nothing
             big_bodies=asyncio.Semaphore(config.big_bodies_at_once),
         )
+        self._bodies = BodyReader(config, self._parts.big_bodies)
         self._exchanges: dict[asyncio.Task[None], Exchange] = {}
         self._used_keys: dict[str, float] = {}
         self._tending: asyncio.Task[None] | None = None
@@ -176,7 +175,7 @@ class GatewayApp:
             await self._dispatch(scope, headers, receive, reply, request_id)
         except errors.CallError as fault:
             await reply.error(fault)
-        except _CallerGone:
+        except CallerGone:
             return
         except Exception:
             log.exception("request %s failed inside the gateway", request_id)
@@ -230,7 +229,7 @@ class GatewayApp:
     ) -> None:
         """From here on every ending leaves exactly one record (GW-12)."""
         facts = CallFacts(request_id, self._clock(), path)
-        settlement = Settlement(self._parts, facts)
+        settlement = Settlement(self._journal, self._live, facts)
         key = await self._admit(headers)
         facts.tenant_id, facts.tenant_slug, facts.member = key.tenant_id, key.tenant_slug, key.member
         facts.key_id, facts.key_prefix = key.key_id, key.prefix
@@ -238,13 +237,13 @@ class GatewayApp:
             require_active(key)
             if self._stopping:
                 raise errors.stopping(self._config.retry_after_s)
-            call = await self._read_call(path, headers, receive)
+            call = await self._bodies.read_call(path, headers, receive)
             facts.model, facts.stream = call.model, call.stream
             routes = find_routes(self._table(), key, call.model)
         except errors.CallError as fault:
             settlement.settle(Ending.REFUSED, fault.status)
             raise
-        except (_CallerGone, asyncio.CancelledError):
+        except (CallerGone, asyncio.CancelledError):
             settlement.settle(Ending.CLIENT_GONE, CLIENT_GONE_STATUS)
             raise
         except Exception:
@@ -274,46 +273,6 @@ class GatewayApp:
             gone.cancel()
         if not work.cancelled() and (error := work.exception()) is not None:
             raise error
-
-    # ---- bodies ----
-
-    async def _read_call(self, path: str, headers: dict[bytes, bytes], receive: Receive) -> Call:
-        encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
-        if encoding not in ("", "identity"):
-            raise errors.encoded_body(encoding)
-        limit = self._config.max_body_bytes
-        length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length[:20]) > limit:
-            raise errors.body_too_large(limit)
-        try:
-            async with asyncio.timeout(self._config.body_timeout_s):
-                body = await _read_body(receive, limit)
-        except TimeoutError:
-            raise errors.body_too_slow(self._config.body_timeout_s) from None
-        if len(body) < self._config.big_body_bytes:
-            return parse_call(path, body)
-        async with self._parts.big_bodies:
-            return await asyncio.to_thread(_parse_big_call, path, body)
-
-
-async def _read_body(receive: Receive, limit: int) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _CallerGone
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise errors.body_too_large(limit)
-        if not message.get("more_body", False):
-            return bytes(body)
-
-
-def _parse_big_call(path: str, body: bytes) -> Call:
-    """Counts the prompt now, so that the body needn't be kept until the end of the call."""
-    call = parse_call(path, body)
-    call.prompt_tokens = estimate_prompt_tokens(call)
-    return call
 
 
 async def _until_gone(receive: Receive) -> None:

@@ -1,4 +1,4 @@
-"""One admitted call: replica, request, answer, record. The only place where a call is settled.
+"""One admitted call: replica, request, answer, record.
 
 Owns the order that GW-12 asks for: the record is appended before the last bytes are handed over,
 once, whatever happens. Never touches the database.
@@ -7,9 +7,6 @@ once, whatever happens. Never touches the database.
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Callable
-from typing import Protocol
 
 import aiohttp
 import msgspec
@@ -20,20 +17,16 @@ from apps.gateway.plane.core.choice import Choice, choose
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.core.request import Call, build_upstream_body, estimate_prompt_tokens
 from apps.gateway.plane.core.stream import StreamScanner
-from apps.gateway.plane.core.usage import CallFacts, settle
 from apps.gateway.plane.io.live import LiveCounts
 from apps.gateway.plane.io.reply import Reply
+from apps.gateway.plane.io.settlement import RecordWriter, Settlement
 from apps.gateway.plane.io.upstream import Unreachable, Upstream
 from apps.routing.table import Route
-from apps.usage.record import Ending, UsageEntry
+from apps.usage.record import Ending
 
 log = logging.getLogger("heteroflow.gateway")
 MAX_ERROR_BYTES = 64 * 1024
 CLIENT_GONE_STATUS = 499
-
-
-class RecordWriter(Protocol):
-    def append(self, entry: UsageEntry) -> bool: ...
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -45,46 +38,6 @@ class Parts(msgspec.Struct, frozen=True):
     journal: RecordWriter
     rng: random.Random
     big_bodies: asyncio.Semaphore
-
-
-class Settlement:
-    """Settles a call exactly once; later attempts do nothing."""
-
-    def __init__(self, parts: Parts, facts: CallFacts) -> None:
-        self._parts = parts
-        self._begun = time.monotonic()
-        self.facts = facts
-        self.estimate_prompt: Callable[[], int] | None = None
-        self.settled = False
-
-    def elapsed_ms(self) -> int:
-        return round((time.monotonic() - self._begun) * 1000)
-
-    def settle(self, ending: Ending, http_status: int) -> None:
-        if self.settled:
-            return
-        self.settled = True
-        entry = settle(
-            self.facts,
-            ending,
-            http_status=http_status,
-            duration_ms=self.elapsed_ms(),
-            estimate_prompt=self.estimate_prompt,
-        )
-        self._parts.journal.append(entry)
-        self._parts.live.endings[ending] += 1
-        level = logging.DEBUG if ending is Ending.COMPLETED else logging.INFO
-        log.log(
-            level,
-            "call %s key=%s path=%s task=%s ended %s status=%d after %d ms",
-            entry.request_id,
-            entry.key_prefix,
-            entry.path,
-            entry.task_id,
-            ending.value,
-            http_status,
-            entry.duration_ms,
-        )
 
 
 class Exchange:

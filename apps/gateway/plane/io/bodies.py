@@ -1,0 +1,59 @@
+"""Reads request bodies within their limits of size and time; big ones are parsed off the loop."""
+
+import asyncio
+
+from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.config import GatewayConfig
+from apps.gateway.plane.core.request import Call, estimate_prompt_tokens, parse_call
+from apps.gateway.plane.io.reply import Receive
+
+
+class CallerGone(Exception):
+    """The caller left before its body was complete."""
+
+
+class BodyReader:
+    """`big_bodies` bounds how many big bodies are parsed at once."""
+
+    def __init__(self, config: GatewayConfig, big_bodies: asyncio.Semaphore) -> None:
+        self._config = config
+        self._big_bodies = big_bodies
+
+    async def read_call(self, path: str, headers: dict[bytes, bytes], receive: Receive) -> Call:
+        """The parsed call. Raises CallerGone, or CallError 400, 408, 413, 415."""
+        encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+        if encoding not in ("", "identity"):
+            raise errors.encoded_body(encoding)
+        limit = self._config.max_body_bytes
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length[:20]) > limit:
+            raise errors.body_too_large(limit)
+        try:
+            async with asyncio.timeout(self._config.body_timeout_s):
+                body = await _read_body(receive, limit)
+        except TimeoutError:
+            raise errors.body_too_slow(self._config.body_timeout_s) from None
+        if len(body) < self._config.big_body_bytes:
+            return parse_call(path, body)
+        async with self._big_bodies:
+            return await asyncio.to_thread(_parse_big_call, path, body)
+
+
+async def _read_body(receive: Receive, limit: int) -> bytes:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise CallerGone
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise errors.body_too_large(limit)
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _parse_big_call(path: str, body: bytes) -> Call:
+    """Counts the prompt now, so that the body needn't be kept until the end of the call."""
+    call = parse_call(path, body)
+    call.prompt_tokens = estimate_prompt_tokens(call)
+    return call

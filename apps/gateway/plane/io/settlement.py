@@ -1,0 +1,57 @@
+"""Settles a call: one record, appended before the last bytes of its answer go out (GW-12)."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from apps.gateway.plane.core.usage import CallFacts, settle
+from apps.gateway.plane.io.live import LiveCounts
+from apps.usage.record import Ending, UsageEntry
+
+log = logging.getLogger("heteroflow.gateway")
+
+
+class RecordWriter(Protocol):
+    def append(self, entry: UsageEntry) -> bool: ...
+
+
+class Settlement:
+    """Settles a call exactly once; later attempts do nothing."""
+
+    def __init__(self, journal: RecordWriter, live: LiveCounts, facts: CallFacts) -> None:
+        self._journal = journal
+        self._live = live
+        self._begun = time.monotonic()
+        self.facts = facts
+        self.estimate_prompt: Callable[[], int] | None = None
+        self.settled = False
+
+    def elapsed_ms(self) -> int:
+        return round((time.monotonic() - self._begun) * 1000)
+
+    def settle(self, ending: Ending, http_status: int) -> None:
+        if self.settled:
+            return
+        self.settled = True
+        entry = settle(
+            self.facts,
+            ending,
+            http_status=http_status,
+            duration_ms=self.elapsed_ms(),
+            estimate_prompt=self.estimate_prompt,
+        )
+        self._journal.append(entry)
+        self._live.endings[ending] += 1
+        level = logging.DEBUG if ending is Ending.COMPLETED else logging.INFO
+        log.log(
+            level,
+            "call %s key=%s path=%s task=%s ended %s status=%d after %d ms",
+            entry.request_id,
+            entry.key_prefix,
+            entry.path,
+            entry.task_id,
+            ending.value,
+            http_status,
+            entry.duration_ms,
+        )
