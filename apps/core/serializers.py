@@ -49,6 +49,14 @@ class Body(serializers.Serializer):  # type: ignore[type-arg]
         return dict(form.validated_data)
 
 
+_CAME_AS: dict[type, type] = {
+    serializers.CharField: str,
+    serializers.ListField: list,
+    serializers.DictField: dict,
+    serializers.Serializer: dict,
+}
+
+
 def _strangers(form: Any, body: Any, path: str) -> Iterator[FieldError]:
     if not isinstance(body, dict):
         return
@@ -64,6 +72,9 @@ def _walk(field: Any, errors: Any, sent: Any, path: str) -> Iterator[FieldError]
     """Field errors of a form as ours; `errors` is the framework's tree beside what was `sent`."""
     if isinstance(errors, dict):
         for name, inner in errors.items():
+            if name == "non_field_errors":
+                yield from _walk(field, inner, sent, path)
+                continue
             yield from _walk(_inner(field, name), inner, _sent(sent, name), _join(path, str(name)))
         return
     for error in errors:
@@ -91,7 +102,8 @@ def _told(field: Any, error: Any, sent: Any, path: str) -> FieldError:
         return FieldError(path or "body", rules[code][0], value, rules[code][1])
     if code in ("invalid", "not_a_list", "not_a_dict", "date", "make_aware", "max_string_length"):
         for kind, expected in _EXPECTED.items():
-            if isinstance(field, kind) and type(field) is not serializers.RegexField:
+            # A text, list or object that came as one breaks some other rule of its field.
+            if isinstance(field, kind) and not isinstance(sent, _CAME_AS.get(kind, ())):
                 return FieldError(path or "body", "wrong_type", value, {"expected": expected})
     return FieldError(path or "body", "validation", value, {"message": str(error)})
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import authenticate
+from django.contrib.auth.signals import user_logged_in
 from django.http import HttpRequest, HttpResponse
 from rest_framework_simplejwt.exceptions import TokenError
 from rest_framework_simplejwt.settings import api_settings
@@ -32,8 +33,10 @@ def verify(request: HttpRequest, username: str, password: str) -> User:
     raise Refusal("sign_in_failed", 401)
 
 
-def issue_tokens(user: User) -> dict[str, str]:
-    """An access and a refresh token of a person."""
+def issue_tokens(request: HttpRequest, user: User) -> dict[str, str]:
+    """An access and a refresh token of a person who has just proved who they are; forgives the
+    failures before, as a session does."""
+    user_logged_in.send(sender=User, request=request, user=user)
     refresh = RefreshToken.for_user(user)
     return {"access": str(refresh.access_token), "refresh": str(refresh)}
 

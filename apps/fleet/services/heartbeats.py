@@ -17,13 +17,15 @@ from django.db.models import F
 
 from agent.contract.messages import HeartbeatRequest
 from apps.core import hints, versions
-from apps.core.errors import Refusal
+from apps.core.errors import FieldError, Invalid, Refusal
 from apps.fleet.models import Liveness, Node, NodeAlert
 from apps.fleet.selectors import is_online
 from apps.fleet.services import cards
 from apps.fleet.services.measures import count_or_none, fit
 
 log = logging.getLogger("heteroflow.fleet")
+
+_ENGINES_MAX = 32
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,12 @@ def record_heartbeat(*, node: Node, request: HeartbeatRequest, now: datetime) ->
 
     `now` is when the server received it. A node that comes back after silence is simply alive again.
     Raises Refusal 403 `machine_mismatch` (and leaves an alert) when another machine uses the
-    node's credential.
+    node's credential, Invalid for an unusable run, sequence or address.
     """
     if request.machine_id != node.machine_id:
         _alert_machine(node, now)
         raise Refusal("machine_mismatch", 403, node=node.public_id)
+    _check(request)
     skew_s = _skew(request.sent_at, now)
     with transaction.atomic():
         live, _ = Liveness.objects.select_for_update().get_or_create(node=node)
@@ -95,7 +98,7 @@ def _write_liveness(
     }
     if not same_run:
         values |= {
-            "incarnation": fit(request.incarnation, 64),
+            "incarnation": request.incarnation,
             "incarnation_started_at": request.started_at,
             "report_sequence": 0,
         }
@@ -110,7 +113,7 @@ def _write_facts(node: Node, request: HeartbeatRequest) -> set[str]:
         "cpu_count": count_or_none(request.host.cpu_count),
         "memory_total_mb": count_or_none(request.host.memory_total_mb),
         "dial": msgspec.to_builtins(request.dial),
-        "engines": msgspec.to_builtins(request.engines),
+        "engines": _engines(request),
         "port_first": request.port_range[0],
         "port_last": request.port_range[1],
     }
@@ -123,6 +126,33 @@ def _write_facts(node: Node, request: HeartbeatRequest) -> set[str]:
         for name, value in changed.items():
             setattr(node, name, value)
     return set(changed)
+
+
+def _engines(request: HeartbeatRequest) -> list[dict[str, str | None]]:
+    return [
+        {
+            "name": fit(engine.name, 50),
+            "version": fit(engine.version, 50) if engine.version is not None else None,
+            "image": fit(engine.image, 300) if engine.image is not None else None,
+        }
+        for engine in request.engines[:_ENGINES_MAX]
+    ]
+
+
+def _check(request: HeartbeatRequest) -> None:
+    errors: list[FieldError] = []
+    if not 1 <= len(request.incarnation) <= 64 or not request.incarnation.isprintable():
+        expected = "a name of 1 to 64 printable characters"
+        errors.append(FieldError("incarnation", "wrong_type", None, {"expected": expected}))
+    if not 0 <= request.sequence < 2**63:
+        sent, most = str(request.sequence), str(2**63 - 1)
+        errors.append(FieldError("sequence", "out_of_range", sent, {"min": 0, "max": most}))
+    if not math.isfinite(request.started_at):
+        errors.append(FieldError("started_at", "wrong_type", None, {"expected": "epoch seconds"}))
+    if len(request.dial.host) > 255 or not request.dial.host.isprintable():
+        errors.append(FieldError("dial.host", "bad_characters"))
+    if errors:
+        raise Invalid(errors)
 
 
 def _skew(sent_at: float, now: datetime) -> float | None:

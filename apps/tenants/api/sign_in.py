@@ -39,7 +39,7 @@ class Token(PublicView):
         match, 429 after too many failures."""
         given = shapes.SignInBody.read(request)
         user = sign_in.verify(request._request, given["username"], given["password"])
-        return _private(Response(sign_in.issue_tokens(user)))
+        return _private(Response(sign_in.issue_tokens(request._request, user)))
 
 
 class TokenRefresh(PublicView):

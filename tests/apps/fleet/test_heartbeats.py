@@ -1,0 +1,295 @@
+"""Heartbeats: who speaks for a node, what is written, and whose clock counts."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.contract.messages import CardReport, DialTarget, EngineReport, HeartbeatRequest, HostReport
+from agent.contract.states import RuntimeKind
+from apps.core import versions
+from apps.core.errors import Invalid, Refusal
+from apps.fleet import selectors, services
+from apps.fleet.models import Card, CardSample, Liveness, Node, NodeAlert
+from apps.fleet.services.measures import changed_enough
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+NOW = factories.NOW
+
+
+def card(index=0, **fields):
+    base = {"uuid": f"GPU-{index}", "index": index, "vendor": "nvidia", "model": "L40S"}
+    return CardReport(**{**base, "vram_total_mb": 46068, "vram_used_mb": 1000, **fields})
+
+
+def beat(node, sequence=1, *, now=NOW, **fields):
+    base = {
+        "incarnation": "run-a",
+        "started_at": NOW.timestamp() - 60,
+        "sequence": sequence,
+        "desired_hash": "",
+        "sent_at": now.timestamp(),
+        "machine_id": node.machine_id,
+        "runtime": RuntimeKind.DOCKER,
+        "host": HostReport(cpu_count=16, memory_total_mb=65536),
+        "dial": DialTarget(host="127.0.0.1"),
+        "cards": [card()],
+        "engines": [EngineReport(name="vllm", version="0.9")],
+        "agent_version": "0.1.0",
+    }
+    request = HeartbeatRequest(**{**base, **fields})
+    return services.record_heartbeat(node=Node.objects.get(pk=node.pk), request=request, now=now)
+
+
+@pytest.fixture
+def node():
+    """A node that has joined and never spoken."""
+    return factories.make_node(cards=0, last_seen_at=None, incarnation="", runtime="", engines=[], dial={})
+
+
+def live(node):
+    return Liveness.objects.get(node=node)
+
+
+@pytest.mark.req("AGENT-01")
+def test_the_first_one_tells_all(node):
+    outcome = beat(node)
+
+    row = Node.objects.get(pk=node.pk)
+    assert outcome.accepted and outcome.newer_incarnation and not outcome.superseded
+    assert (row.runtime, row.cpu_count, row.memory_total_mb) == ("docker", 16, 65536)
+    assert row.engines == [{"name": "vllm", "version": "0.9", "image": None}]
+    assert row.dial == {"kind": "direct", "host": "127.0.0.1"}
+    stored = Card.objects.get(node=node)
+    assert (stored.uuid, stored.model, stored.vram_total_mb, stored.present) == ("GPU-0", "L40S", 46068, True)
+    assert stored.sample.vram_used_mb == 1000
+    assert live(node).last_seen_at == NOW
+
+
+def test_a_quiet_one_writes_liveness_alone(node):
+    beat(node, 1)
+    with CaptureQueriesContext(connection) as seen:
+        beat(node, 2, now=NOW + timedelta(seconds=5))
+    writes = [q["sql"] for q in seen if q["sql"].startswith(("UPDATE", "INSERT", "DELETE"))]
+    assert len(writes) == 1 and "fleet_liveness" in writes[0]
+
+
+@pytest.mark.req("AGENT-02")
+def test_older_and_repeated_ones_of_a_run_are_ignored(node):
+    beat(node, 5)
+    for sequence in (5, 4, 0):
+        outcome = beat(node, sequence, now=NOW + timedelta(seconds=9), cards=[])
+        assert not outcome.accepted and not outcome.superseded
+    assert live(node).last_seen_at == NOW
+    assert Card.objects.get(node=node).present
+
+
+@pytest.mark.req("AGENT-02")
+def test_the_newest_run_of_a_machine_wins_at_once_and_the_older_is_ignored(node):
+    beat(node, 7)
+    Liveness.objects.filter(node=node).update(report_sequence=12)
+    newer = beat(node, 1, incarnation="run-b", started_at=NOW.timestamp())
+    assert newer.accepted and newer.newer_incarnation
+    assert (live(node).incarnation, live(node).heartbeat_sequence, live(node).report_sequence) == (
+        "run-b",
+        1,
+        0,
+    )
+
+    older = beat(node, 8, now=NOW + timedelta(seconds=5), cards=[])
+    assert older.superseded and not older.accepted
+    assert live(node).incarnation == "run-b" and live(node).last_seen_at == NOW
+    assert Card.objects.get(node=node).present
+
+
+@pytest.mark.req("AGENT-02", "TIME")
+def test_a_clock_that_was_set_back_locks_no_machine_out(node, settings):
+    beat(node, 7)
+    back = {"incarnation": "run-b", "started_at": NOW.timestamp() - 9999}
+    assert beat(node, 1, now=NOW + timedelta(seconds=settings.NODE_SILENT_S), **back).superseded
+    later = beat(node, 2, now=NOW + timedelta(seconds=settings.NODE_SILENT_S + 1), **back)
+    assert later.accepted and later.newer_incarnation
+
+
+@pytest.mark.req("AGENT-02")
+def test_another_machine_with_the_credential_is_refused_with_an_alert(node, caplog):
+    beat(node)
+    for times in (1, 2):
+        with pytest.raises(Refusal) as refused:
+            beat(node, 50, machine_id="stolen", now=NOW + timedelta(minutes=times), incarnation="thief")
+        assert (refused.value.code, refused.value.status) == ("machine_mismatch", 403)
+        alert = NodeAlert.objects.get(node=node)
+        assert (alert.code, alert.times, alert.last_at) == (
+            "machine_mismatch",
+            times,
+            NOW + timedelta(minutes=times),
+        )
+    assert alert.first_at == NOW + timedelta(minutes=1)
+    assert live(node).incarnation == "run-a" and live(node).last_seen_at == NOW
+    assert "another machine" in caplog.text
+
+
+@pytest.mark.req("TIME")
+@pytest.mark.parametrize("off_s", [-600, 600, 59, 0])
+def test_age_is_by_the_servers_clock_and_skew_is_only_a_warning(node, off_s):
+    outcome = beat(node, sent_at=NOW.timestamp() + off_s)
+    assert outcome.accepted and outcome.skew_s == off_s
+    assert outcome.skewed is (abs(off_s) > 60)
+    assert selectors.is_online(live(node).last_seen_at, NOW + timedelta(seconds=29))
+    assert live(node).clock_skew_s == off_s
+
+
+def test_a_time_that_is_no_number_is_no_answer(node):
+    assert beat(node, sent_at=float("inf")).skew_s is None
+    assert live(node).clock_skew_s is None
+
+
+def test_a_node_that_comes_back_is_simply_alive(node):
+    beat(node, 1)
+    Liveness.objects.filter(node=node).update(declared_lost_at=NOW)
+    before = Node.objects.filter(pk=node.pk).values().get()
+    outcome = beat(node, 2, now=NOW + timedelta(hours=1))
+    assert outcome.accepted and not outcome.newer_incarnation
+    assert live(node).declared_lost_at is None
+    assert Node.objects.filter(pk=node.pk).values().get() == before
+
+
+@pytest.mark.req("AGENT-01")
+def test_cards_that_vanish_stay_as_rows_and_return(node):
+    beat(node, 1, cards=[card(0), card(1)])
+    beat(node, 2, cards=[CardReport("GPU-1", 0, "nvidia", "L40S")])
+    assert list(Card.objects.filter(node=node).values_list("uuid", "index", "present").order_by("uuid")) == [
+        ("GPU-0", 0, False),
+        ("GPU-1", 0, True),
+    ]
+    beat(node, 3, cards=[card(0), card(1)])
+    assert Card.objects.filter(node=node, present=True).count() == 2
+
+
+def test_what_could_not_be_read_is_neither_zero_nor_a_change(node):
+    beat(node, 1, cards=[card(driver_version="570", compute_capability="8.9")])
+    beat(node, 2, cards=[card(vram_total_mb=None, vram_used_mb=None)])
+    row = Card.objects.get(node=node)
+    assert (row.vram_total_mb, row.driver_version, row.compute_capability) == (46068, "570", "8.9")
+    assert row.sample.vram_used_mb is None
+
+
+def test_nonsense_from_one_card_takes_no_node_offline(node):
+    odd = card(0, vram_used_mb=-1, vram_total_mb=2**40, temperature_c=-(10**6), utilization_percent=-7)
+    outcome = beat(node, cards=[odd, card(0), card(1, uuid="u" * 300, model="m\0" * 90), card(2, uuid="\0")])
+    assert outcome.accepted
+    first, second = Card.objects.filter(node=node).order_by("index")
+    assert first.vram_total_mb is None
+    sample = first.sample
+    assert (sample.vram_used_mb, sample.temperature_c, sample.utilization_percent) == (None, None, None)
+    assert second.uuid == "u" * 100 and second.model == "m" * 90
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("incarnation", ""),
+        ("incarnation", "r" * 65),
+        ("incarnation", "a\0"),
+        ("started_at", float("inf")),
+        ("sequence", -1),
+        ("sequence", 2**63),
+    ],
+)
+def test_a_run_that_can_not_be_told_apart_is_refused(field, value, node):
+    with pytest.raises(Invalid) as refused:
+        beat(node, **{field: value})
+    assert [e.field for e in refused.value.errors] == [field]
+    assert live(node).last_seen_at is None
+
+
+def test_an_unusable_port_range_leaves_the_present_one(node):
+    beat(node, 1, port_range=(30000, 30100))
+    for odd in ((0, 10), (5000, 4000), (60000, 70000)):
+        beat(node, live(node).heartbeat_sequence + 1, port_range=odd)
+    row = Node.objects.get(pk=node.pk)
+    assert (row.port_first, row.port_last) == (30000, 30100)
+
+
+def test_a_new_address_is_told_to_the_gateway_and_nothing_else_is(node):
+    beat(node, 1)
+    before = versions.read()
+    beat(node, 2, cards=[card(vram_used_mb=9000)])
+    assert versions.read() == before
+    beat(node, 3, dial=DialTarget(host="127.0.0.2"))
+    assert versions.read() == before + 1
+
+
+def test_readings_are_written_only_when_they_changed_enough(node):
+    beat(node, 1)
+    at = CardSample.objects.get().sampled_at
+    beat(node, 2, now=NOW + timedelta(seconds=5), cards=[card(vram_used_mb=1063)])
+    assert CardSample.objects.get().vram_used_mb == 1000 and CardSample.objects.get().sampled_at == at
+    beat(node, 3, now=NOW + timedelta(seconds=10), cards=[card(vram_used_mb=1064)])
+    assert CardSample.objects.get().vram_used_mb == 1064
+    assert CardSample.objects.get().sampled_at == NOW + timedelta(seconds=10)
+
+
+@given(
+    old=st.none() | st.integers(0, 200_000),
+    new=st.none() | st.integers(0, 200_000),
+    total=st.none() | st.integers(1, 200_000),
+)
+def test_a_small_drift_is_no_change_and_an_answer_lost_is_one(old, new, total):
+    changed = changed_enough(old, new, total)
+    assert changed == changed_enough(new, old, total)
+    if (old is None) != (new is None):
+        assert changed
+    elif old == new:
+        assert not changed
+    elif abs(old - new) >= 64 or (total and abs(old - new) * 100 >= total):
+        assert changed
+    else:
+        assert not changed
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_any_decodable_heartbeat_is_recorded_or_refused_in_words(data):
+    node = factories.make_node(cards=1, last_seen_at=None)
+    number = st.integers(-(2**63), 2**63 - 1)
+    text = st.text(max_size=400)
+    reports = st.builds(
+        CardReport,
+        uuid=text,
+        index=number,
+        vendor=text,
+        model=text,
+        vram_total_mb=st.none() | number,
+        vram_used_mb=st.none() | number,
+        temperature_c=st.none() | number,
+        utilization_percent=st.none() | number,
+        driver_version=st.none() | text,
+        compute_capability=st.none() | text,
+    )
+    fields = data.draw(
+        st.fixed_dictionaries(
+            {
+                "incarnation": st.text(min_size=1, max_size=70),
+                "started_at": st.floats(allow_nan=False, allow_infinity=False),
+                "sent_at": st.floats(allow_nan=False, allow_infinity=False),
+                "sequence": number,
+                "host": st.builds(HostReport, cpu_count=number, memory_total_mb=number),
+                "cards": st.lists(reports, max_size=4),
+                "engines": st.lists(st.builds(EngineReport, name=text), max_size=3),
+                "port_range": st.tuples(number, number),
+                "agent_version": text,
+            }
+        )
+    )
+    try:
+        assert beat(node, fields.pop("sequence"), **fields).accepted
+    except Invalid as refused:
+        assert {e.field for e in refused.errors} <= {"incarnation", "sequence"}
+    assert msgspec.json.encode(Node.objects.get(pk=node.pk).engines)
