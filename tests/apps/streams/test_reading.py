@@ -160,6 +160,7 @@ def test_tidying_before_anything_was_logged(settings, tmp_path):
     assert services.drop_orphans() == 0
 
 
+@pytest.mark.django_db(transaction=True)  # a tick closes its connection
 def test_the_tick_does_both(task, settings):
     settings.LOG_KEEP_BYTES = 10
     write(task, *["0123456789"] * 3)
