@@ -16,14 +16,14 @@ from typing import Protocol
 
 from agent.config import Settings
 from agent.contract.codes import Code, Reason, reason
-from agent.contract.messages import ClaimAnswer, ClaimRefused, ClaimRequest, RunningReport
+from agent.contract.messages import RunningReport
 from agent.contract.states import Desired, Observed, Phase
 from agent.engines.catalog import get_engine
-from agent.errors import ServerRefused, ServerUnreachable
 from agent.masking import secret_values
 from agent.plainlog import MASKING
 from agent.runtime.base import Exit, PortBusy, Runtime, StartRefused
 from agent.supervisor.attempt import ALIVE, STARTED, Attempt, Stage
+from agent.supervisor.claiming import ClaimCall, Claiming
 from agent.supervisor.desired import DesiredList, Key
 from agent.supervisor.health import HealthMonitor, Probe
 from agent.supervisor.lastlines import read_last_lines
@@ -31,7 +31,6 @@ from agent.supervisor.probe import ProbeTarget, probe_port
 
 log = logging.getLogger("agent.supervisor")
 LAST_LINES = 20
-CLAIM_PAUSE_S = 1.0
 KILL_PAUSE_S = 1.0
 MAX_START_PAUSE_S = 15.0
 
@@ -51,6 +50,8 @@ class Reports(Protocol):
         last_log_lines: list[str] | None = None,
     ) -> None: ...
 
+    def waiting(self, task_id: str, attempt: int) -> bool: ...
+
 
 class Logs(Protocol):
     """Who carries the engines' output to the server (`agent.link.logship`)."""
@@ -60,7 +61,6 @@ class Logs(Protocol):
     def finish(self, task_id: str, attempt: int, *, final: bool) -> None: ...
 
 
-ClaimCall = Callable[[ClaimRequest], Awaitable[ClaimAnswer]]
 ProbeCall = Callable[[ProbeTarget], Awaitable[Probe]]
 
 
@@ -80,15 +80,16 @@ class Supervisor:
         logs: Logs,
     ) -> None:
         self._settings = settings
-        self._incarnation = incarnation
         self._desired = desired
         self._runtime = runtime
-        self._claim = claim
         self._probe = probe
         self._reports = reports
         self._logs = logs
         self._leaving = False
         self._wake = asyncio.Event()
+        self._claiming = Claiming(
+            claim, settings=settings, incarnation=incarnation, desired=desired, wake=self.wake
+        )
         self.attempts: dict[Key, Attempt] = {}
 
     # --- the loop ---------------------------------------------------------------------------------
@@ -139,11 +140,16 @@ class Supervisor:
                 self._fail(attempt, now)
 
     def running(self) -> list[RunningReport]:
-        """What exists on this node now, for the heartbeat."""
+        """What this run of the agent answers for, for the heartbeat.
+
+        An attempt that has ended stays in the list until its report was acknowledged: a heartbeat
+        that overtakes the report would have the server conclude that it vanished, without exit code
+        and last lines.
+        """
         return [
-            RunningReport(a.task_id, a.attempt, a.observed, list(a.instance.host_ports))
+            RunningReport(a.task_id, a.attempt, a.observed, list(a.instance.host_ports) if a.instance else [])
             for a in self.attempts.values()
-            if a.stage in STARTED and a.instance is not None
+            if a.stage in ALIVE or (a.claimed and self._reports.waiting(a.task_id, a.attempt))
         ]
 
     # --- one attempt ------------------------------------------------------------------------------
@@ -196,42 +202,16 @@ class Supervisor:
             )
             return
         listed = self._desired.tasks.get(a.key)
-        if listed is None or self._older_lives(a):
-            return
-        if now < a.claim_after and a.claim_refused_hash in (None, self._desired.hash):
-            return
-        a.claim_refused_hash = None
-        a.stage = Stage.CLAIMING
-        a.claim = asyncio.ensure_future(self._claim(ClaimRequest(self._incarnation, a.task_id, a.attempt)))
-        a.claim.add_done_callback(lambda _: self.wake())
+        if listed is not None and not self._older_lives(a) and self._claiming.may_ask(a, now):
+            self._claiming.ask(a)
 
     def _older_lives(self, a: Attempt) -> bool:
         """The former attempt must be gone before the next one starts."""
         return any(b.task_id == a.task_id and b is not a and b.stage in ALIVE for b in self.attempts.values())
 
     def _take_claim(self, a: Attempt, now: float) -> None:
-        if a.claim is None or not a.claim.done():
-            return
-        done, a.claim = a.claim, None
-        a.stage = Stage.WANTED
-        try:
-            answer = done.result()
-        except ServerUnreachable as error:
-            log.warning("%s: the claim got no answer (%s); asking again", a.name, error)
-            a.claim_after = now + CLAIM_PAUSE_S
-            return
-        except ServerRefused as error:
-            log.warning("%s: the claim was refused: %s", a.name, error)
-            self._hold_back(a, now)
-            return
-        if isinstance(answer, ClaimRefused):
-            log.warning("%s: the claim was refused: %s %s", a.name, answer.reason.code, answer.reason.params)
-            self._hold_back(a, now)
-            return
-        spec = answer.spec
-        if (spec.task_id, spec.attempt) != a.key:
-            log.error("%s: the server answered the claim for %s.%d", a.name, spec.task_id, spec.attempt)
-            self._hold_back(a, now)
+        spec = self._claiming.take(a, now)
+        if spec is None:
             return
         a.spec = spec
         a.secrets = [s for s in (spec.engine_key, *secret_values(spec.env)) if s]
@@ -241,10 +221,6 @@ class Supervisor:
         a.start_deadline = now + self._settings.port_wait_s
         self._tell(a, Phase.CLAIMED)
         self.wake()
-
-    def _hold_back(self, a: Attempt, now: float) -> None:
-        a.claim_after = now + self._settings.claim_retry_s
-        a.claim_refused_hash = self._desired.hash
 
     def _start(self, a: Attempt, now: float) -> None:
         if now < a.start_after or a.spec is None:
@@ -403,7 +379,7 @@ class Supervisor:
                 self._conclude(a, now, Observed.EXITED, why=reason(Code.INTERNAL))
             else:
                 a.stage = Stage.WANTED if a.stage is Stage.CLAIMING else a.stage
-                self._hold_back(a, now)
+                self._claiming.hold_back(a, now)
         except Exception:
             log.exception("%s: could not be ended after a fault", a.name)
 

@@ -114,6 +114,10 @@ class Told:
 @dataclass
 class FakeReports:
     told: list[Told] = field(default_factory=list)
+    unacknowledged: set[tuple[str, int]] = field(default_factory=set)
+
+    def waiting(self, task_id: str, attempt: int) -> bool:
+        return (task_id, attempt) in self.unacknowledged
 
     def add(
         self,

@@ -2,16 +2,12 @@
 
 import asyncio
 import hashlib
-import random
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from aiohttp import web
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from agent.contract import wire
 from agent.contract.codes import Code
 from agent.contract.messages import (
     CardReport,
@@ -21,8 +17,6 @@ from agent.contract.messages import (
     EngineReport,
     HostReport,
     JoinRequest,
-    LogReply,
-    LogRequest,
     ReportReply,
     ReportRequest,
 )
@@ -31,7 +25,6 @@ from agent.errors import ServerRefused, ServerUnreachable, Superseded
 from agent.identity import Incarnation
 from agent.link.client import ServerClient
 from agent.link.heartbeat import Heartbeat
-from agent.link.logship import CONTEXT_BYTES, PIECE_BYTES, LogShipper, read_piece
 from agent.link.lookout import keep_lookout
 from agent.link.reports import ReportQueue
 from agent.supervisor.desired import DesiredList
@@ -296,127 +289,3 @@ async def test_malformed_report_does_not_block_the_others() -> None:
     assert await queue.drained(5)
     running.cancel()
     assert taken == [1, 2, 4, 5, 6]
-
-
-# --- logs -----------------------------------------------------------------------------------------
-
-
-class LogServer:
-    """Takes pieces like the real one: by offset, nothing twice; may lose answers."""
-
-    def __init__(self, luck: random.Random | None = None) -> None:
-        self.held = b""
-        self.luck = luck
-        self.pieces: list[LogRequest] = []
-
-    async def send(self, message: LogRequest) -> LogReply:
-        message = wire.decode(wire.encode(message), LogRequest)
-        self.pieces.append(message)
-        if self.luck and self.luck.random() < 0.3:
-            raise ServerUnreachable("before it was taken")
-        if message.offset <= len(self.held):
-            self.held += message.text.encode()[len(self.held) - message.offset :]
-        if self.luck and self.luck.random() < 0.3:
-            raise ServerUnreachable("after it was taken")
-        return LogReply(next_offset=len(self.held))
-
-
-@pytest.mark.req("AGENT-10")
-@given(st.lists(st.text(max_size=40), max_size=30), st.integers(0, 2**32))
-@settings(deadline=None, max_examples=60)
-def test_no_line_lost_or_doubled_over_faults_and_restarts(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[str], seed: int
-) -> None:
-    luck = random.Random(seed)
-    file = tmp_path_factory.mktemp("log") / "task-a.1.log"
-    file.touch()
-    server = LogServer(luck)
-
-    async def play() -> None:
-        ship = None
-        for line in lines:
-            with file.open("ab") as out:
-                out.write(line.encode("utf-8", "replace") + b"\n")
-            if ship is None or luck.random() < 0.3:  # the agent was restarted: it begins at 0 again
-                ship = LogShipper(make_settings(tmp_path_factory.getbasetemp()), "inc", server.send)
-                ship.follow("task-a", 1, file, [])
-            await ship.round(0.0)
-        server.luck = None
-        last = LogShipper(make_settings(tmp_path_factory.getbasetemp()), "inc", server.send)
-        last.follow("task-a", 1, file, [])
-        last.finish("task-a", 1, final=False)
-        await last.round(0.0)
-
-    asyncio.run(play())
-    assert server.held == file.read_bytes().replace(b"\0", b"?")
-
-
-@pytest.mark.req("AGENT-10")
-async def test_log_is_carried_by_whole_lines_in_rounds_of_two_thousand(tmp_path: Path) -> None:
-    file = tmp_path / "task-a.1.log"
-    file.write_text("".join(f"{i}\n" for i in range(2500)) + "half")
-    server = LogServer()
-    ship = LogShipper(make_settings(tmp_path), "inc", server.send)
-    ship.follow("task-a", 1, file, [])
-    await ship.round(0.0)
-    assert server.held.count(b"\n") == 2000
-    await ship.round(0.0)
-    assert server.held.endswith(b"2499\n")
-    ship.finish("task-a", 1, final=True)
-    await ship.round(0.0)
-    assert server.held.endswith(b"half")
-    await ship.round(0.0)
-    assert not file.exists()
-
-
-@pytest.mark.req("AGENT-10", "OPS-08")
-async def test_secrets_are_masked_wherever_a_piece_is_cut(tmp_path: Path) -> None:
-    file = tmp_path / "task-a.1.log"
-    secret = "engine-secret-" + "x" * 40
-    start = PIECE_BYTES - 20  # a line so long that the piece is cut inside the secret
-    file.write_bytes(b"a" * start + secret.encode() + b" end\n")
-    server = LogServer()
-    ship = LogShipper(make_settings(tmp_path), "inc", server.send)
-    ship.follow("task-a", 1, file, [secret])
-    await ship.round(0.0)
-    await ship.round(0.0)
-    text = server.held.decode()
-    assert text == "a" * start + text[start:]
-    assert len(text) == file.stat().st_size
-    assert "engine-secret" not in text
-    assert "xxxx" not in text
-    assert len(secret) < CONTEXT_BYTES
-
-
-@pytest.mark.req("AGENT-10")
-@given(st.binary(max_size=300), st.integers(1, 5))
-def test_pieces_are_as_long_as_the_bytes_they_stand_for(
-    tmp_path_factory: pytest.TempPathFactory, raw: bytes, lines: int
-) -> None:
-    file = tmp_path_factory.mktemp("log") / "l"
-    file.write_bytes(raw)
-    offset = 0
-    while True:
-        text, _ = read_piece(file, offset, lines, [], whole=True)
-        if not text:
-            break
-        offset += len(text.encode())
-    assert offset == len(raw)
-
-
-async def test_logs_wait_while_the_server_is_away_and_unknown_ones_go(tmp_path: Path) -> None:
-    file = tmp_path / "task-a.1.log"
-    file.write_text("line\n")
-    answers: list[Exception] = [ServerUnreachable("away"), ServerRefused(404, "unknown", "no such task")]
-
-    async def send(_: LogRequest) -> LogReply:
-        raise answers.pop(0)
-
-    ship = LogShipper(make_settings(tmp_path), "inc", send)
-    ship.follow_left_overs(tmp_path, now=0.0, wall=0.0)
-    await ship.round(1.0)
-    assert len(answers) == 2  # left-overs wait a little
-    await ship.round(11.0)
-    assert file.exists()
-    await ship.round(12.0)
-    assert not file.exists()
