@@ -116,8 +116,9 @@ class Stack:
             )
         until(self._is_settled, f"the stack is up; it printed:\n{self.printed()[-3000:]}", READY_S)
         text = self.printed()
-        self.operator_password = _first(r"user admin   password (\S+)   \(shown", text) or self.operator_password
-        self.member_password = _first(r"user demo   password (\S+)   \(shown", text) or self.member_password
+        shown = r"user {}   password (\S+)   \(shown"
+        self.operator_password = _first(shown.format("admin"), text) or self.operator_password
+        self.member_password = _first(shown.format("demo"), text) or self.member_password
         self.api_key = _first(r"export OPENAI_API_KEY=(sk-\S+)", text) or self.api_key
 
     def _is_settled(self) -> bool:
@@ -211,8 +212,7 @@ class Stack:
 
     def demo_group(self) -> dict[str, Any]:
         """The demo service as the API describes it."""
-        listed = self.api().call("GET", "/api/v1/task-groups")["results"]
-        found = next(group for group in listed if group["name"] == "demo")
+        found = next(row for row in self.api().rows("/api/v1/task-groups") if row["name"] == "demo")
         return dict(self.api().call("GET", f"/api/v1/task-groups/{found['id']}"))
 
 

@@ -4,14 +4,14 @@ A second start finds the same service by its name and makes nothing. Never reads
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from apps.ops.rest import Api
 
-SERVICE = "demo"
+TENANT, MEMBER, SERVICE = "demo", "demo", "demo"
 IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
 LOOK_EVERY_S = 0.5
 STILL_EVERY_S = 15.0  # an unchanged state is told again this often, so that a wait never looks hung
@@ -27,12 +27,26 @@ class Outcome:
     running: bool
 
 
+def _find(rows: Iterable[dict[str, Any]], field: str, value: str) -> dict[str, Any] | None:
+    return next((row for row in rows if row[field] == value), None)
+
+
+def ensure_member(operator: Api, new_password: Callable[[], str]) -> str | None:
+    """Tenant and member, and the member's password when it was made just now."""
+    tenant = _find(operator.rows("/api/v1/tenants"), "slug", TENANT)
+    if tenant is None:
+        tenant = operator.call("POST", "/api/v1/tenants", {"slug": TENANT, "name": "Demo"})
+    members = f"/api/v1/tenants/{tenant['id']}/members"
+    if _find(operator.rows(members), "username", MEMBER):
+        return None
+    password = new_password()
+    operator.call("POST", members, {"username": MEMBER, "password": password, "role": "member"})
+    return password
+
+
 def find_service(api: Api) -> dict[str, Any] | None:
     """The demo service as the API describes it; None where there is none."""
-    for group in api.call("GET", "/api/v1/task-groups")["results"]:
-        if group["name"] == SERVICE:
-            return dict(group)
-    return None
+    return _find(api.rows("/api/v1/task-groups"), "name", SERVICE)
 
 
 def create_service(api: Api, model: Path, model_name: str) -> dict[str, Any]:
@@ -55,20 +69,14 @@ def ensure_service(api: Api, model: Path, model_name: str) -> tuple[dict[str, An
     if found is not None:
         return found, None
     made = create_service(api, model, model_name)
-    return made, made.get("api_key")
+    return made, made["api_key"]
 
 
 def describe(group: dict[str, Any]) -> str:
     """Its state in one line: state, phase of the task, reason."""
     task = (group.get("tasks") or [{}])[0]
-    parts = [group["status"], task.get("phase") or "", _sentence(group.get("reason"))]
-    return ", ".join(part for part in parts if part)
-
-
-def _sentence(reason: Any) -> str:
-    if isinstance(reason, dict):
-        return str(reason.get("detail") or reason.get("code") or "")
-    return str(reason or "")
+    reason = (group.get("reason") or {}).get("text", "")
+    return ", ".join(part for part in (group["status"], task.get("phase"), reason) if part)
 
 
 def wait_until_running(

@@ -1,100 +1,98 @@
 """The demo from start to greeting: its people, its model file, its service, the wait, the print.
 
 Repeatable: a second start finds all of it and makes no second key. The part before the children start
-writes rows; the part after speaks HTTP only.
+places the model file; everything after goes through the REST API, as operator and as member.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rest_framework_simplejwt.tokens import AccessToken
 
-from apps.ops import demo, demo_model, first_start, greeting
+from apps.ops import demo, demo_model, greeting
+from apps.ops.first_start import new_password
 from apps.ops.layout import Layout
 from apps.ops.rest import Api, ApiRefusal
-from apps.tenants import services as tenants
-from apps.tenants.models import Role, Tenant, User
-from apps.tenants.scope import SYSTEM
+from apps.tenants.models import User
 
-log = logging.getLogger("heteroflow.ops")
-
-TENANT, MEMBER = "demo", "demo"
 RETRY_EVERY_S = 0.5
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class DemoRun:
-    """A prepared demo. `access_token` signs the member in where the password is not known any more."""
+    """A prepared demo. A token signs in whoever's password is not known any more, since only its
+    hash was stored; it is made by this process, which has the keys, and lives 15 minutes."""
 
     base_url: str
     people: greeting.People
     model: Path
     model_name: str
-    access_token: str
+    tokens: dict[str, str]
 
     @classmethod
     def prepare(
         cls, base_url: str, layout: Layout, people: greeting.People, own_model: Path | None
     ) -> "DemoRun | None":
-        """Ensure tenant, member and model file. None where no model file is at hand."""
+        """Place the model file. None where none is at hand."""
         source = own_model or demo_model.find_packaged()
         if source is None or not source.is_file():
             return None
-        user, password = _ensure_member()
+        known = User.objects.filter(username__in=[people.operator, demo.MEMBER])
         return cls(
             base_url,
-            replace(people, member=user.username, member_password=password),
+            people,
             demo_model.place(source, layout.models),
             demo_model.model_name(source),
-            str(AccessToken.for_user(user)),
+            {user.username: str(AccessToken.for_user(user)) for user in known},
         )
 
-    def run(self, say: Callable[[str], None], stop: threading.Event, give_up_s: float) -> None:
-        """Make or find the service, wait for it, print how to call it."""
-        api = Api(self.base_url, self.access_token)
+    def run(self, say: Say, stop: threading.Event, give_up_s: float) -> None:
+        """Make or find people and service, wait for it, print how to call it."""
         try:
-            self._wait_for_server(api, stop)
-            if self.people.member_password:
-                api.sign_in(self.people.member, self.people.member_password)
-            group, key = demo.ensure_service(api, self.model, self.model_name)
-            try:
-                group, running = demo.wait_until_running(
-                    api, group["id"], say, give_up_s=give_up_s, stopping=stop.is_set
-                )
-            finally:
-                if not stop.is_set() or key:  # a key that was made is shown, whatever comes after
-                    self._tell(say, key)
-            if not running and not stop.is_set():
-                say(f"The demo service does not run yet: {demo.describe(group)}. The portal shows its log.")
+            self._wait_for_server(stop)
+            if not stop.is_set():
+                self._run(say, stop, give_up_s)
         except (OSError, ApiRefusal) as error:
             if not stop.is_set():
                 say(f"The demo service could not be made or reached: {error}")
 
-    def _wait_for_server(self, api: Api, stop: threading.Event) -> None:
+    def _run(self, say: Say, stop: threading.Event, give_up_s: float) -> None:
+        operator = self._signed_in(self.people.operator, self.people.operator_password)
+        password = demo.ensure_member(operator, new_password)
+        people = replace(self.people, member=demo.MEMBER, member_password=password)
+        member = self._signed_in(people.member, people.member_password)
+        group, key = demo.ensure_service(member, self.model, self.model_name)
+        running = False
+        try:
+            group, running = demo.wait_until_running(
+                member, group["id"], say, give_up_s=give_up_s, stopping=stop.is_set
+            )
+        finally:  # what was made and is shown once is shown, whatever comes
+            if running or password or key:
+                self._tell(say, people, group, key)
+        if not running and not stop.is_set():
+            say(f"The demo service does not run yet: {demo.describe(group)}. The portal shows its log.")
+
+    def _signed_in(self, name: str, password: str | None) -> Api:
+        api = Api(self.base_url, self.tokens.get(name, ""))
+        if password:
+            api.sign_in(name, password)
+        return api
+
+    def _wait_for_server(self, stop: threading.Event) -> None:
+        api = Api(self.base_url)
         while not stop.is_set() and not api.answers("/readyz"):
             time.sleep(RETRY_EVERY_S)
 
-    def _tell(self, say: Callable[[str], None], key: str | None) -> None:
+    def _tell(self, say: Say, people: greeting.People, group: dict[str, Any], key: str | None) -> None:
         lines = [
-            *greeting.sign_in_lines(self.base_url, self.people),
+            *greeting.sign_in_lines(self.base_url, people),
             "",
-            *greeting.call_lines(self.base_url, self.model_name, key),
+            *greeting.call_lines(self.base_url, str(group["model_name"]), key),
         ]
         say("\n".join([greeting.LINE, *lines, greeting.LINE]))
-
-
-def _ensure_member() -> tuple[User, str | None]:
-    tenant = Tenant.objects.filter(slug=TENANT).first()
-    if tenant is None:
-        tenant = tenants.create_tenant(actor=SYSTEM, slug=TENANT, name="Demo")
-    user, password = User.objects.filter(username=MEMBER).first(), None
-    if user is None:
-        password = first_start.new_password()
-        user = tenants.create_user(username=MEMBER, password=password)
-    if not user.memberships.filter(tenant=tenant).exists():
-        tenants.add_member(actor=SYSTEM, tenant=tenant, user=user, role=Role.MEMBER)
-    return user, password

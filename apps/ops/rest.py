@@ -3,6 +3,7 @@
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
 # This machine talks to itself: never through a proxy that the environment names.
@@ -48,6 +49,14 @@ class Api:
         except urllib.error.HTTPError as error:
             raise ApiRefusal(error.code, _problem(error.read())) from None
         return json.loads(text) if text else None
+
+    def rows(self, path: str) -> Iterator[dict[str, Any]]:
+        """All rows of a list, page after page."""
+        page, seen, total = 1, 0, 1
+        while seen < total:
+            answer = self.call("GET", f"{path}?page={page}&page_size=200")
+            yield from answer["items"]
+            page, seen, total = page + 1, seen + max(len(answer["items"]), 1), answer["total"]
 
     def answers(self, path: str) -> bool:
         """Whether the address answers with success."""

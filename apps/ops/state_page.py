@@ -25,7 +25,8 @@ def build_page() -> str:
     return (
         HEAD
         + "\n".join(rows)
-        + f"\n\nPhases of a placed task, as its agent reports them: {phases}.\n\n```mermaid\nstateDiagram-v2\n"
+        + f"\n\nPhases of a placed task, as its agent reports them: {phases}.\n\n"
+        + "```mermaid\nstateDiagram-v2\n"
         + "\n".join(arrows)
         + "\n```\n"
     )

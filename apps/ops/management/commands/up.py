@@ -64,8 +64,10 @@ class Command(BaseCommand):
         )
         people = greeting.People(operator.username, password)
         demo = None if options["no_demo"] else DemoRun.prepare(base_url, layout, people, options["model"])
-        for line in greeting.sign_in_lines(base_url, demo.people if demo else people):
+        for line in greeting.sign_in_lines(base_url, people):
             say(line)
+        if demo is None and not options["no_demo"]:
+            say("No demo model is installed, so it starts empty; `make install` brings it.")
         connections.close_all()  # from here on the server process alone writes
         self.supervise(say, layout, host, port, base_url, demo)
 
