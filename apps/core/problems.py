@@ -61,7 +61,7 @@ def refusal_of(error: Exception) -> Refusal | None:  # noqa: C901 - one flat tab
     if isinstance(error, exceptions.MethodNotAllowed):
         return Refusal("method_not_allowed", 405)
     if isinstance(error, exceptions.Throttled):
-        return Refusal("throttled", 429, retry_after_s=int(error.wait or 1))
+        return Refusal("throttled", 429, retry_after_s=int(getattr(error, "wait", None) or 1))
     if isinstance(error, exceptions.UnsupportedMediaType):
         return Refusal("unsupported_media_type", 415)
     if isinstance(error, exceptions.APIException):

@@ -1,0 +1,1 @@
+"""Which silences are losses. Pure: no framework, no clock."""

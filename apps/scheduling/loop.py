@@ -1,0 +1,131 @@
+"""The scheduling loop: snapshot, decide, commit in slices, tell (SCHED-01).
+
+Owns the order of the phases and what happens when a slice clashes. Decides nothing itself
+(`policy/`), writes nothing itself (workloads.services).
+"""
+
+import logging
+import time
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError
+
+from apps.core import hints
+from apps.core.leases import Held, LeaseLost
+from apps.core.ticks import tick
+from apps.scheduling.policy.decide import Planner, in_order
+from apps.scheduling.policy.plan import Placed, Plan
+from apps.scheduling.selectors import load_snapshot
+from apps.workloads import services
+from apps.workloads.services import Placement, PlacementClash
+
+log = logging.getLogger("heteroflow.scheduling")
+
+
+class _Pulse:
+    """Keeps the lease alive while the run works, without a statement at every step."""
+
+    def __init__(self, lease: Held) -> None:
+        self._lease = lease
+        self._renewed = time.monotonic()
+
+    def __call__(self) -> None:
+        """Renew where a third of the term has passed. Raises LeaseLost."""
+        if time.monotonic() - self._renewed >= settings.TICK_LEASE_TTL_S / 3:
+            self._lease.renew(settings.TICK_LEASE_TTL_S)
+            self._renewed = time.monotonic()
+
+
+@tick("scheduling.place", every="SCHEDULING_PERIOD_S", queue="scheduling")
+def place(lease: Held, now: datetime) -> dict[str, Any]:
+    """Place what waits, highest priority first, as much as fits into one run; the rest is next.
+
+    Each portion is decided on what the former ones left and committed before the next, so that a
+    crash loses no placement and leaves none half-made (SCHED-12).
+    """
+    snapshot = load_snapshot(now)
+    if snapshot is None:
+        return {"waiting": 0}
+    started, pulse = time.monotonic(), _Pulse(lease)
+    planner = Planner(snapshot, breathe=pulse, fatal=(LeaseLost, DatabaseError))
+    tasks = in_order(snapshot.tasks)
+    placed = clashed = refused = looked_at = 0
+    for start in range(0, len(tasks), settings.COMMIT_SLICE):
+        portion = tasks[start : start + settings.COMMIT_SLICE]
+        plan = planner.place(portion, now)
+        for task_id, error in plan.broken.items():
+            log.error("task row %s can not be judged; the others go on", task_id, exc_info=error)
+        pulse()
+        moved = _commit(lease, plan, now, pulse)
+        _note_refusals(lease, plan, now)
+        placed += len(moved)
+        clashed += len(plan.placements) - len(moved)
+        refused += len(plan.refusals)
+        looked_at += len(portion)
+        if time.monotonic() - started > settings.SCHEDULING_BUDGET_S:
+            hints.kick("scheduling.place")
+            break
+        pulse()
+    return {
+        "waiting": len(tasks),
+        "placed": placed,
+        "refused": refused,
+        "clashed": clashed,
+        "left": len(tasks) - looked_at,
+    }
+
+
+def _commit(lease: Held, plan: Plan, now: datetime, pulse: _Pulse) -> set[int]:
+    """Commit one portion: as a whole, else item by item, so that one bad row costs one row."""
+    if not plan.placements:
+        return set()
+    try:
+        moved = services.commit_placements(
+            lease=lease, placements=[_as_placement(item) for item in plan.placements], now=now
+        )
+    except LeaseLost:
+        raise
+    except Exception as error:
+        if not isinstance(error, PlacementClash):
+            log.exception("a slice of %s placements failed; trying them one by one", len(plan.placements))
+        moved = _commit_each(lease, plan.placements, now, pulse)
+    for node in sorted({item.node_public_id for item in plan.placements if item.task_id in moved}):
+        hints.look(node)
+    return moved
+
+
+def _commit_each(lease: Held, placements: list[Placed], now: datetime, pulse: _Pulse) -> set[int]:
+    moved: set[int] = set()
+    for item in placements:
+        pulse()
+        try:
+            moved |= services.commit_placements(lease=lease, placements=[_as_placement(item)], now=now)
+        except LeaseLost:
+            raise
+        except PlacementClash:
+            log.info("task row %s: its place was taken meanwhile; next run", item.task_id)
+        except Exception:
+            log.exception("task row %s could not be placed; the others go on", item.task_id)
+    return moved
+
+
+def _note_refusals(lease: Held, plan: Plan, now: datetime) -> None:
+    try:
+        services.note_refusals(lease=lease, refusals=plan.refusals, now=now)
+    except LeaseLost:
+        raise
+    except Exception:  # reasons are for people; placing goes on without them
+        log.exception("why %s tasks wait could not be noted", len(plan.refusals))
+
+
+def _as_placement(item: Placed) -> Placement:
+    return Placement(
+        task_id=item.task_id,
+        version=item.version,
+        node_id=item.node_id,
+        cards=item.cards,
+        percent=item.percent,
+        host_ports=item.host_ports,
+    )

@@ -1,0 +1,56 @@
+"""What was decided: placements, and why the rest waits."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from agent.contract.codes import Code, Reason, reason
+from apps.scheduling.policy.registry import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A task on a node. `cards` are row ids; `percent` None = each card alone; `host_ports` are
+    (container port, host port)."""
+
+    task_id: int
+    version: int
+    node_id: int
+    node_public_id: str
+    cards: tuple[int, ...]
+    percent: int | None
+    host_ports: tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    """Placements in the order of work; refusals by task row id, the main one first. A task that is
+    in neither waits for its back-off. `broken` holds what a plugin raised over a task."""
+
+    placements: list[Placed] = field(default_factory=list)
+    refusals: dict[int, list[Reason]] = field(default_factory=dict)
+    broken: dict[int, Exception] = field(default_factory=dict)
+
+
+def sum_up(refused: Iterable[Refused]) -> list[Reason]:
+    """Refusals of many nodes as a few reasons: InsufficientResources first (SCHED-10), then each
+    code with its number of nodes and the nearest miss, the most frequent first.
+
+    Nodes outside the tenant's scope do not exist for it and are not counted (TEN-09); where none is
+    left the one reason is `no_node`.
+    """
+    counts: dict[Code, int] = {}
+    nearest: dict[Code, Refused] = {}
+    for one in refused:
+        if one.code == Code.NODE_NOT_ALLOWED:
+            continue
+        counts[one.code] = counts.get(one.code, 0) + 1
+        best = nearest.get(one.code)
+        if best is None or one.shortfall < best.shortfall:
+            nearest[one.code] = one
+    if not counts:
+        return [reason(Code.NO_NODE)]
+    by_number = sorted(counts, key=lambda code: (-counts[code], code))
+    return [
+        reason(Code.INSUFFICIENT_RESOURCES, nodes=sum(counts.values())),
+        *(reason(code, nodes=counts[code], **nearest[code].params) for code in by_number),
+    ]

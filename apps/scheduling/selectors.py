@@ -1,0 +1,164 @@
+"""Reads the scheduler's snapshot: a dozen statements whatever the size of the fleet, no model rows.
+
+Owns nothing. Waiting tasks come first: where there are none, nothing else is read.
+"""
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from agent.contract.states import Desired, RuntimeKind, State, TaskType
+from agent.engines.catalog import engine_from_image
+from apps.fleet import selectors as fleet
+from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserve, Snapshot, TaskView
+from apps.tenants.models import SharedGroup, Tenant, TenantStatus
+from apps.workloads.models import CardClaim, Claim, Task
+from apps.workloads.selectors import ENGINE_LABEL
+
+log = logging.getLogger("heteroflow.scheduling")
+
+
+def load_snapshot(now: datetime) -> Snapshot | None:
+    """All that a decision rests on; None where no task waits (one statement)."""
+    tasks = _waiting_tasks()
+    if not tasks:
+        return None
+    holds = _holds_by_card()
+    siblings = _siblings_by_node()
+    return Snapshot(
+        tasks=tasks,
+        nodes=tuple(
+            _node_view(row, now, holds, siblings.get(row.id, Counter())) for row in fleet.placement_rows()
+        ),
+        shared=_sharing(),
+        suspended=dict(
+            Tenant.objects.filter(status=TenantStatus.SUSPENDED).values_list("pk", "suspended_reason")
+        ),
+        reserve=Reserve(settings.VRAM_RESERVE_MB, settings.VRAM_RESERVE_RATIO),
+        weights=settings.SCHEDULING_WEIGHTS,
+    )
+
+
+def _waiting_tasks() -> tuple[TaskView, ...]:
+    rows = (
+        Task.objects.filter(state=State.PENDING, desired=Desired.RUN, group__deleted_at__isnull=True)
+        .order_by("pk")
+        .values(
+            "pk",
+            "public_id",
+            "version",
+            "group__tenant_id",
+            "group_id",
+            "group__priority",
+            "created_at",
+            "group__task_type",
+            "gpu_required",
+            "gpu_type",
+            "estimated_gpu_memory_mb",
+            "group__gpu_memory_utilization",
+            "engine",
+            "group__labels",
+            "image",
+            "command",
+            "ports",
+            "attempt",
+            "not_before",
+        )
+    )
+    views = []
+    for row in rows:
+        try:
+            views.append(_task_view(row))
+        except (AttributeError, KeyError, TypeError, ValueError):  # one bad row stops no other (RECOV-05)
+            log.exception("task row %s can not be read for placing; it waits, the others go on", row["pk"])
+    return tuple(views)
+
+
+def _task_view(row: Mapping[str, Any]) -> TaskView:
+    # the same choice of engine as workloads.selectors.engine_of, on plain values
+    engine = row["engine"] or row["group__labels"].get(ENGINE_LABEL) or engine_from_image(row["image"]) or ""
+    return TaskView(
+        id=row["pk"],
+        public_id=row["public_id"],
+        version=row["version"],
+        tenant_id=row["group__tenant_id"],
+        group_id=row["group_id"],
+        priority=row["group__priority"],
+        created_at=row["created_at"],
+        task_type=TaskType(row["group__task_type"]),
+        gpu_required=row["gpu_required"],
+        gpu_type=row["gpu_type"],
+        memory_mb=row["estimated_gpu_memory_mb"],
+        percent=row["group__gpu_memory_utilization"],
+        engine=str(engine),
+        has_command=bool(row["command"]),
+        ports=tuple((int(port["container_port"]), int(port.get("host_port") or 0)) for port in row["ports"]),
+        attempt=row["attempt"],
+        not_before=row["not_before"],
+    )
+
+
+def _node_view(
+    row: fleet.NodeRow, now: datetime, holds: dict[int, list[CardHold]], siblings: Counter[int]
+) -> NodeView:
+    return NodeView(
+        id=row.id,
+        public_id=row.public_id,
+        name=row.name,
+        online=fleet.is_online(row.last_seen_at, now),
+        cordoned=row.cordoned,
+        runtime=RuntimeKind(row.runtime) if row.runtime in set(RuntimeKind) else None,
+        engines=row.engines,
+        open_to=None if row.open_to_all else row.allowed_tenant_ids,
+        cards=tuple(
+            CardView(
+                id=card.id,
+                index=card.index,
+                vendor=card.vendor,
+                model=card.model,
+                vram_total_mb=card.vram_total_mb,
+                used_mb=card.vram_used_mb,
+                holds=tuple(holds.get(card.id, ())),
+                compute_capability=card.compute_capability or None,
+            )
+            for card in row.cards
+            if card.present
+        ),
+        port_first=row.port_first,
+        port_last=row.port_last,
+        ports=row.ports,
+        siblings=siblings,
+    )
+
+
+def _holds_by_card() -> dict[int, list[CardHold]]:
+    found: dict[int, list[CardHold]] = defaultdict(list)
+    for card_id, tenant_id, percent, task_type in CardClaim.objects.filter(
+        claim__released_at__isnull=True
+    ).values_list("card_id", "claim__task__group__tenant_id", "percent", "claim__task__group__task_type"):
+        found[card_id].append(CardHold(tenant_id, percent, task_type == TaskType.INFERENCE))
+    return found
+
+
+def _siblings_by_node() -> dict[int, Counter[int]]:
+    found: dict[int, Counter[int]] = defaultdict(Counter)
+    live = Claim.objects.filter(released_at__isnull=True)
+    for node_id, group_id in live.values_list("node_id", "task__group_id"):
+        found[node_id][group_id] += 1
+    return found
+
+
+def _sharing() -> dict[int, frozenset[int]]:
+    """Tenant -> the others that stand in a shared group with it (SCHED-09)."""
+    groups: dict[int, set[int]] = defaultdict(set)
+    for group_id, tenant_id in SharedGroup.tenants.through.objects.values_list("sharedgroup_id", "tenant_id"):
+        groups[group_id].add(tenant_id)
+    found: dict[int, set[int]] = defaultdict(set)
+    for members in groups.values():
+        for tenant_id in members:
+            found[tenant_id] |= members
+    return {tenant_id: frozenset(others) for tenant_id, others in found.items()}
