@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from django.utils.translation import gettext_lazy as _
 
+from apps.console.navigation import COLORS, SIDEBAR
 from heteroflow.env import DATA_DIR, ROOT, env
 
 BASE_DIR = ROOT
@@ -162,13 +163,30 @@ UNFOLD = {
     "SITE_URL": "/",
     "SHOW_HISTORY": False,
     "SHOW_LANGUAGES": True,
+    "SITE_ICON": "/static/img/mark.svg",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "/static/img/mark.svg"}],
+    "DASHBOARD_CALLBACK": "apps.console.dashboard.fill",
+    "SIDEBAR": SIDEBAR,
+    "COLORS": COLORS,
 }
+
+# Portal.
+PORTAL_POLL_S = env.int("PORTAL_POLL_S", default=3)  # how often an open page asks for its live part
+PLAYGROUND_KEY_TTL_S = env.int("PLAYGROUND_KEY_TTL_S", default=4 * 3600)  # of keys made by the playground
 
 # Loops (SCHED-01, RECOV-06). Each period is a setting; tests shorten them.
 SCHEDULING_PERIOD_S = env.float("SCHEDULING_PERIOD_S", default=1.0)
 RECOVERY_PERIOD_S = env.float("RECOVERY_PERIOD_S", default=5.0)
 TICK_LEASE_TTL_S = env.float("TICK_LEASE_TTL_S", default=4.0)
 COMMIT_SLICE = env.int("COMMIT_SLICE", default=500)
+# What one run of the scheduler may take before the rest is left to the next one.
+SCHEDULING_BUDGET_S = env.float("SCHEDULING_BUDGET_S", default=8.0)
+# Weights of the score plugins (apps/scheduling/policy/scores) by name; absent = 1.
+SCHEDULING_WEIGHTS = {
+    "spread": env.float("SCHEDULING_WEIGHT_SPREAD", default=2.0),
+    "binpack": env.float("SCHEDULING_WEIGHT_BINPACK", default=1.0),
+    "load": env.float("SCHEDULING_WEIGHT_LOAD", default=1.0),
+}
 # How long a hint may hold its own thread, and how long it is worth running after it was sent.
 HINT_TIMEOUT_S = env.float("HINT_TIMEOUT_S", default=0.3)
 HINT_EXPIRES_S = env.float("HINT_EXPIRES_S", default=5.0)
@@ -180,6 +198,8 @@ START_DEADLINE_S = env.float("START_DEADLINE_S", default=900.0)
 CLAIM_DEADLINE_S = env.float("CLAIM_DEADLINE_S", default=60.0)
 STOP_DEADLINE_S = env.float("STOP_DEADLINE_S", default=120.0)
 STOP_GRACE_S = env.float("STOP_GRACE_S", default=10.0)
+# While every node is silent at once the fault is taken to be on this side for so long.
+ALL_SILENT_S = env.float("ALL_SILENT_S", default=300.0)
 REBUILD_MAX = env.int("REBUILD_MAX", default=5)
 REBUILD_STABLE_S = env.float("REBUILD_STABLE_S", default=60.0)
 REBUILD_DELAY_S = env.float("REBUILD_DELAY_S", default=2.0)
