@@ -99,6 +99,7 @@ AXES_RESET_ON_SUCCESS = True
 AXES_HTTP_RESPONSE_CODE = 429
 AXES_ENABLE_ACCESS_FAILURE_LOG = False
 AXES_VERBOSE = False
+AXES_ENABLE_ADMIN = False  # its pages are not for our theme; the log and the 429 say what is needed
 AXES_LOCKOUT_CALLABLE = "apps.tenants.sign_in.lockout_response"
 LOGIN_URL = "portal:sign_in"
 LOGIN_REDIRECT_URL = "portal:services"

@@ -1,0 +1,166 @@
+"""What all admin classes share: operators only, refusals as messages, state as a coloured word.
+
+Owns how an action asks before it acts (a page on GET, the act on POST). Decides nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import Model
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from unfold.admin import ModelAdmin, TabularInline
+
+from apps.core import texts
+from apps.core.errors import Refusal
+from apps.tenants.models import User
+
+STATE_COLOURS = {
+    "running": "success",
+    "completed": "success",
+    "active": "success",
+    "done": "success",
+    "pending": "warning",
+    "draining": "warning",
+    "stopping": "warning",
+    "suspended": "danger",
+    "failed": "danger",
+    "scheduling": "info",
+    "waking": "info",
+    "sleeping": "info",
+}
+
+
+def is_operator(request: HttpRequest) -> bool:
+    """Whether a platform operator asks; staff who are not operators see nothing here (TEN-02)."""
+    return isinstance(request.user, User) and request.user.is_operator
+
+
+def state_label(state: str) -> tuple[str, str]:
+    """What unfold's coloured label takes: the colour's key and the word."""
+    return state, texts.say(f"state_{state}")
+
+
+def tell_refusal(request: HttpRequest, refusal: Refusal) -> None:
+    """A refusal as messages: its fields' sentences, or its own."""
+    sentences = [
+        texts.say(error.code, {"field": error.field, "value": error.value, **error.params})
+        for error in refusal.errors
+    ]
+    for sentence in sentences or [texts.say(refusal.code, refusal.params)]:
+        messages.error(request, sentence)
+
+
+class OperatorAdmin(ModelAdmin):
+    """For operators only. A Refusal of a service becomes a message on the same page."""
+
+    list_fullwidth = True
+    list_per_page = 50
+    show_full_result_count = False
+    warn_unsaved_form = True
+    actions_on_top = True
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return is_operator(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return is_operator(request)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return is_operator(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return is_operator(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Who may use the actions, also on rows that can't be edited."""
+        return is_operator(request)
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        try:
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        except Refusal as refusal:
+            tell_refusal(request, refusal)
+            return redirect(request.get_full_path())
+
+    def found(self, request: HttpRequest, object_id: str) -> Any:
+        """The row of an action's page. Raises Http404."""
+        row = self.get_object(request, object_id)
+        if row is None:
+            raise Http404
+        return row
+
+    def page_of(self, row: Model | None = None) -> str:
+        """Address of a row's page, or of the list."""
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}"
+        return reverse(f"{name}_change", args=[row.pk]) if row else reverse(f"{name}_changelist")
+
+    def show(self, request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
+        """A page of our own inside the console's frame."""
+        whole = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, **context}
+        answer = TemplateResponse(request, template, whole)
+        answer["Cache-Control"] = "no-store, private"
+        return answer
+
+    def ask_then(
+        self,
+        request: HttpRequest,
+        *,
+        title: str,
+        question: str,
+        button: str,
+        act: Callable[[], str],
+        back: str,
+        leads_to: str = "",
+    ) -> HttpResponse:
+        """Ask on GET; on POST act, tell the sentence that it returns and go to `leads_to`."""
+        if request.method != "POST":
+            return self.show(
+                request, "console/confirm.html", title, question=question, button=button, back=back
+            )
+        try:
+            messages.success(request, act())
+        except Refusal as refusal:
+            tell_refusal(request, refusal)
+            return redirect(back)
+        return redirect(leads_to or back)
+
+
+class ReadOnlyAdmin(OperatorAdmin):
+    """Rows that only services and loops write."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class ReadOnlyRows(TabularInline):
+    """Rows that belong to the page's row, shown and never edited."""
+
+    extra = 0
+    can_delete = False
+    tab = True
+    show_change_link = True
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return is_operator(request)

@@ -1,0 +1,201 @@
+"""Task groups: what they are and why; stop and delete go through inference's services."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html_join
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+from unfold.decorators import action, display
+
+from agent.contract.states import Desired, State
+from apps.console.admin.base import STATE_COLOURS, ReadOnlyAdmin, ReadOnlyRows, state_label
+from apps.core import texts
+from apps.core.clock import utc_now
+from apps.inference import services
+from apps.routing.models import ModelRoute
+from apps.tenants.scope import viewer_of
+from apps.workloads.models import Event, Task, TaskGroup
+from apps.workloads.services import start_again
+
+
+class TaskRows(ReadOnlyRows):
+    model = Task
+    fields = ["name", "shown_state", "phase", "attempt", "node", "why"]
+    readonly_fields = fields
+
+    @display(description=_("state"), label=STATE_COLOURS)
+    def shown_state(self, row: Task) -> tuple[str, str]:
+        return state_label(row.state)
+
+    @display(description=_("reason"))
+    def why(self, row: Task) -> str:
+        return texts.say(row.reason_code, row.reason_params) if row.reason_code else ""
+
+
+class RouteRows(ReadOnlyRows):
+    model = ModelRoute
+    fields = ["model_name", "priority", "weight", "version", "active"]
+    readonly_fields = fields
+
+
+class EventRows(ReadOnlyRows):
+    model = Event
+    fields = ["at", "task", "from_state", "to_state", "sentence", "actor"]
+    readonly_fields = fields
+    show_change_link = False
+    ordering = ["-at", "-pk"]
+    per_page = 30
+
+    @display(description=_("reason"))
+    def sentence(self, row: Event) -> str:
+        return texts.say(row.code, row.params)
+
+
+@admin.register(TaskGroup)
+class TaskGroupAdmin(ReadOnlyAdmin):
+    """A group's state is derived from its tasks' (LIFE-05)."""
+
+    list_display = ["name", "tenant", "model_name", "shown_state", "why", "replicas", "created_at"]
+    list_filter = ["state", "task_type", "parallelism", "tenant", ("deleted_at", admin.EmptyFieldListFilter)]
+    search_fields = ["name", "model_name", "public_id", "tenant__slug", "tasks__public_id"]
+    list_select_related = ["tenant"]
+    date_hierarchy = "created_at"
+    inlines = [TaskRows, RouteRows, EventRows]
+    actions_detail = ["stop", "start", "delete_group"]
+    actions = ["stop_selected"]
+    fieldsets = (
+        (
+            None,
+            {
+                "fields": [
+                    "name",
+                    "public_id",
+                    "tenant",
+                    "created_by",
+                    "shown_state",
+                    "state_since",
+                    "why",
+                    "shown_warnings",
+                    "replicas",
+                ]
+            },
+        ),
+        (
+            _("Service"),
+            {
+                "fields": [
+                    "model_name",
+                    "task_type",
+                    "parallelism",
+                    "world_size",
+                    "min_replicas",
+                    "max_replicas",
+                    "enable_api",
+                    "gpu_memory_utilization",
+                    "priority",
+                    "preemptible",
+                    "labels",
+                    "health_check",
+                    "current_generation",
+                    "created_at",
+                    "deleted_at",
+                ]
+            },
+        ),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).prefetch_related("tasks", "warning_rows")
+
+    @display(description=_("state"), ordering="state", label=STATE_COLOURS)
+    def shown_state(self, row: TaskGroup) -> tuple[str, str]:
+        return state_label(row.state)
+
+    @display(description=_("reason"))
+    def why(self, row: TaskGroup) -> str:
+        return reason_of(row)
+
+    @display(description=_("ready / wanted"))
+    def replicas(self, row: TaskGroup) -> str:
+        tasks = row.tasks.all()
+        ready = sum(task.state == State.RUNNING for task in tasks)
+        return f"{ready} / {sum(task.desired == Desired.RUN for task in tasks)}"
+
+    @display(description=_("warnings"))
+    def shown_warnings(self, row: TaskGroup) -> str:
+        sentences = [(texts.say(w.code, w.params),) for w in row.warning_rows.all()]
+        return format_html_join("", "<p>{}</p>", sentences) or "-"
+
+    @action(description=_("Stop"), url_path="stop", permissions=["operate"])
+    def stop(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        group = self.found(request, object_id)
+
+        def act() -> str:
+            moved = services.stop_group(actor=viewer_of(request.user), group=group, now=utc_now()).moved
+            return told_to_stop(moved)
+
+        return self.ask_then(
+            request,
+            title=_("Stop %(name)s") % {"name": group.name},
+            question=_("Its tasks end; cards and ports are freed when their nodes confirm it."),
+            button=_("Stop"),
+            back=self.page_of(group),
+            act=act,
+        )
+
+    @action(description=_("Start again"), url_path="start", permissions=["operate"])
+    def start(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        group = self.found(request, object_id)
+
+        def act() -> str:
+            n = start_again(actor=viewer_of(request.user), tasks=group.tasks.all(), now=utc_now())
+            return ngettext("%(n)s task waits for a place.", "%(n)s tasks wait for a place.", n) % {"n": n}
+
+        return self.ask_then(
+            request,
+            title=_("Start %(name)s again") % {"name": group.name},
+            question=_("Stopped and failed tasks are placed anew."),
+            button=_("Start again"),
+            back=self.page_of(group),
+            act=act,
+        )
+
+    @action(description=_("Delete"), url_path="delete-group", permissions=["operate"])
+    def delete_group(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        group = self.found(request, object_id)
+
+        def act() -> str:
+            services.delete_service(actor=viewer_of(request.user), group=group, now=utc_now())
+            return _("%(name)s is deleted.") % {"name": group.name}
+
+        return self.ask_then(
+            request,
+            title=_("Delete %(name)s") % {"name": group.name},
+            question=_("Its people see it no more, its routes and endpoint end, its tasks are stopped."),
+            button=_("Delete"),
+            back=self.page_of(group),
+            leads_to=self.page_of(),
+            act=act,
+        )
+
+    @admin.action(description=_("Stop the selected groups"), permissions=["operate"])
+    def stop_selected(self, request: HttpRequest, queryset: Any) -> None:
+        actor, now = viewer_of(request.user), utc_now()
+        moved = sum(services.stop_group(actor=actor, group=group, now=now).moved for group in queryset)
+        self.message_user(request, told_to_stop(moved))
+
+
+def reason_of(group: TaskGroup) -> str:
+    """The sentence of the first task that is in the group's own state, else of any; tasks prefetched."""
+    tasks = sorted(group.tasks.all(), key=lambda task: (task.state != group.state, task.rank))
+    said = [texts.say(task.reason_code, task.reason_params) for task in tasks if task.reason_code]
+    return said[0] if said else ""
+
+
+def told_to_stop(moved: int) -> str:
+    """How many tasks a stop reached."""
+    if not moved:
+        return str(_("Nothing to stop: it is stopped, or on its way there."))
+    return ngettext("%(n)s task was told to stop.", "%(n)s tasks were told to stop.", moved) % {"n": moved}

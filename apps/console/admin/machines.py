@@ -1,0 +1,260 @@
+"""Nodes, cards and ports. What operators change of a node goes through fleet's services; cards and
+ports are what agents and placements wrote, and are read only."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import action, display
+
+from apps.console.admin.base import OperatorAdmin, ReadOnlyAdmin, ReadOnlyRows
+from apps.core import texts
+from apps.core.clock import utc_now
+from apps.fleet import services
+from apps.fleet.models import Card, Node, NodeAlert, Port
+from apps.fleet.selectors import is_online
+from apps.fleet.services.changes import PLAIN_FIELDS
+from apps.tenants.scope import viewer_of
+
+
+class CardRows(ReadOnlyRows):
+    model = Card
+    fields = ["index", "model", "vendor", "vram_total_mb", "used_mb", "present"]
+    readonly_fields = fields
+
+    @display(description=_("used MB"))
+    def used_mb(self, row: Card) -> int | None:
+        return row.sample.vram_used_mb if hasattr(row, "sample") else None
+
+
+class AlertRows(ReadOnlyRows):
+    model = NodeAlert
+    fields = ["sentence", "times", "first_at", "last_at"]
+    readonly_fields = fields
+    show_change_link = False
+
+    @display(description=_("what"))
+    def sentence(self, row: NodeAlert) -> str:
+        return texts.say(row.code, row.params)
+
+
+@admin.register(Node)
+class NodeAdmin(OperatorAdmin):
+    """One machine with one agent. A node joins with a token; it is never added by hand."""
+
+    list_display = ["name", "online", "last_seen", "card_count", "runtime", "open_for_work", "open_to_all"]
+    list_filter = ["cordoned", "open_to_all", "runtime", "pool"]
+    search_fields = ["name", "hostname", "public_id", "machine_id"]
+    list_select_related = ["liveness"]
+    autocomplete_fields = ["allowed_tenants", "allowed_groups"]
+    inlines = [CardRows, AlertRows]
+    actions_list = ["new_join_token"]
+    actions_detail = ["cordon", "uncordon"]
+    actions = ["cordon_selected", "uncordon_selected"]
+    readonly_fields = [
+        "public_id",
+        "hostname",
+        "machine_id",
+        "online",
+        "last_seen",
+        "open_for_work",
+        "clock",
+        "runtime",
+        "agent_version",
+        "contract_version",
+        "cpu_count",
+        "memory_total_mb",
+        "dial",
+        "engines",
+        "port_first",
+        "port_last",
+        "joined_at",
+    ]
+    fieldsets = (
+        (None, {"fields": ["name", "online", "last_seen", "open_for_work", "pool", "labels"]}),
+        (_("Who may use it"), {"fields": ["open_to_all", "allowed_tenants", "allowed_groups"]}),
+        (
+            _("Machine"),
+            {
+                "fields": [
+                    "public_id",
+                    "hostname",
+                    "machine_id",
+                    "runtime",
+                    "engines",
+                    "cpu_count",
+                    "memory_total_mb",
+                    "clock",
+                    "agent_version",
+                    "contract_version",
+                    "dial",
+                    "port_first",
+                    "port_last",
+                    "joined_at",
+                ]
+            },
+        ),
+    )
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    @display(description=_("online"), label={"online": "success", "offline": "danger"})
+    def online(self, row: Node) -> tuple[str, Any]:
+        seen = row.liveness.last_seen_at if hasattr(row, "liveness") else None
+        return ("online", _("online")) if is_online(seen, utc_now()) else ("offline", _("offline"))
+
+    @display(description=_("last seen"), ordering="liveness__last_seen_at")
+    def last_seen(self, row: Node) -> Any:
+        return row.liveness.last_seen_at if hasattr(row, "liveness") else None
+
+    @display(description=_("clock off by"))
+    def clock(self, row: Node) -> str | None:
+        skew = row.liveness.clock_skew_s if hasattr(row, "liveness") else None
+        return None if skew is None else f"{skew:.1f} s"
+
+    @display(description=_("cards"))
+    def card_count(self, row: Node) -> int:
+        return row.cards.filter(present=True).count()
+
+    @display(description=_("new work"), ordering="cordoned", label={"open": "success", "closed": "warning"})
+    def open_for_work(self, row: Node) -> tuple[str, Any]:
+        return ("closed", _("closed")) if row.cordoned else ("open", _("open"))
+
+    def save_model(self, request: HttpRequest, obj: Node, form: Any, change: Any) -> None:
+        changed = {name: getattr(obj, name) for name in form.changed_data if name in PLAIN_FIELDS}
+        services.change_node(actor=viewer_of(request.user), node=obj, changes=changed)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        given = form.cleaned_data
+        services.change_node(
+            actor=viewer_of(request.user),
+            node=form.instance,
+            changes={},
+            allowed_tenants=[tenant.slug for tenant in given["allowed_tenants"]],
+            allowed_groups=[group.name for group in given["allowed_groups"]],
+        )
+
+    @action(description=_("New join token"), url_path="join-token", permissions=["operate"], icon="add")
+    def new_join_token(self, request: HttpRequest) -> HttpResponse:
+        return join_token_page(self, request)
+
+    @action(description=_("Cordon"), url_path="cordon", permissions=["operate"])
+    def cordon(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        node = self.found(request, object_id)
+
+        def act() -> str:
+            services.cordon(actor=viewer_of(request.user), node=node)
+            return _("%(name)s takes no new work.") % {"name": node.name}
+
+        return self.ask_then(
+            request,
+            title=_("Cordon %(name)s") % {"name": node.name},
+            question=_("It takes no new work; what runs there goes on."),
+            button=_("Cordon"),
+            back=self.page_of(node),
+            act=act,
+        )
+
+    @action(description=_("Uncordon"), url_path="uncordon", permissions=["operate"])
+    def uncordon(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        node = self.found(request, object_id)
+
+        def act() -> str:
+            services.uncordon(actor=viewer_of(request.user), node=node)
+            return _("%(name)s takes new work again.") % {"name": node.name}
+
+        return self.ask_then(
+            request,
+            title=_("Uncordon %(name)s") % {"name": node.name},
+            question=_("It takes new work again."),
+            button=_("Uncordon"),
+            back=self.page_of(node),
+            act=act,
+        )
+
+    @admin.action(description=_("Cordon the selected nodes"), permissions=["operate"])
+    def cordon_selected(self, request: HttpRequest, queryset: Any) -> None:
+        for node in queryset:
+            services.cordon(actor=viewer_of(request.user), node=node)
+        self.message_user(request, _("They take no new work."))
+
+    @admin.action(description=_("Uncordon the selected nodes"), permissions=["operate"])
+    def uncordon_selected(self, request: HttpRequest, queryset: Any) -> None:
+        for node in queryset:
+            services.uncordon(actor=viewer_of(request.user), node=node)
+        self.message_user(request, _("They take new work again."))
+
+
+def join_token_page(owner: OperatorAdmin, request: HttpRequest) -> TemplateResponse:
+    """Makes a token on POST and shows the join command this once."""
+    if request.method != "POST":
+        return owner.show(
+            request,
+            "console/confirm.html",
+            _("New join token"),
+            question=_(
+                "A token lets one machine join. Its command is shown once, on the next page."
+            ),
+            button=_("Make a token"),
+            back=owner.page_of(),
+        )
+    _token, plain = services.create_join_token(actor=viewer_of(request.user), now=utc_now())
+    return owner.show(
+        request,
+        "console/shown_once.html",
+        _("Join command"),
+        secret=services.join_command(plain),
+        note=_("Run this on the machine that shall join. It is shown once and works once."),
+        back=owner.page_of(),
+    )
+
+
+@admin.register(Card)
+class CardAdmin(ReadOnlyAdmin):
+    """What agents report; an empty measured value means that the card did not answer."""
+
+    list_display = ["node", "index", "model", "vendor", "vram_total_mb", "used_mb", "busy", "present"]
+    list_filter = ["vendor", "model", "present"]
+    search_fields = ["uuid", "model", "node__name"]
+    list_select_related = ["node", "sample"]
+    fields = [
+        "node",
+        "index",
+        "uuid",
+        "vendor",
+        "model",
+        "vram_total_mb",
+        "used_mb",
+        "busy",
+        "temperature",
+        "driver_version",
+        "compute_capability",
+        "mig_capable",
+        "mps_capable",
+        "present",
+    ]
+
+    @display(description=_("used MB"), ordering="sample__vram_used_mb")
+    def used_mb(self, row: Card) -> int | None:
+        return row.sample.vram_used_mb if hasattr(row, "sample") else None
+
+    @display(description=_("busy %"))
+    def busy(self, row: Card) -> int | None:
+        return row.sample.utilization_percent if hasattr(row, "sample") else None
+
+    @display(description=_("temperature °C"))
+    def temperature(self, row: Card) -> int | None:
+        return row.sample.temperature_c if hasattr(row, "sample") else None
+
+
+@admin.register(Port)
+class PortAdmin(ReadOnlyAdmin):
+    """A port is freed when its agent confirms the exit, never here (SVC-12)."""
+
+    list_display = ["node", "number", "container_port", "owner", "attempt"]
+    list_filter = ["node"]
+    search_fields = ["owner", "number", "node__name"]
+    list_select_related = ["node"]

@@ -1,0 +1,137 @@
+"""Tasks: where they are and why, the refusals as sentences, the live log. States are read only."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import action, display
+
+from apps.console.admin.base import STATE_COLOURS, ReadOnlyAdmin, ReadOnlyRows, state_label
+from apps.console.admin.groups import told_to_stop
+from apps.core import texts
+from apps.core.clock import utc_now
+from apps.inference import services
+from apps.tenants.scope import viewer_of
+from apps.workloads.models import Claim, Task
+
+
+class ClaimRows(ReadOnlyRows):
+    model = Claim
+    fields = ["attempt", "node", "incarnation", "claimed_at", "released_at"]
+    readonly_fields = fields
+
+
+@admin.register(Task)
+class TaskAdmin(ReadOnlyAdmin):
+    """One container or engine process; its live log is below its facts."""
+
+    list_display = ["name", "group", "shown_state", "phase", "attempt", "node", "why", "state_since"]
+    list_filter = ["state", "phase", "node", "group__tenant"]
+    search_fields = ["name", "public_id", "group__name", "image", "node__name"]
+    list_select_related = ["group", "node"]
+    change_form_outer_after_template = "console/task_log.html"
+    inlines = [ClaimRows]
+    actions_detail = ["stop"]
+    actions = ["stop_selected"]
+    fieldsets = (
+        (
+            None,
+            {
+                "fields": [
+                    "name",
+                    "public_id",
+                    "group",
+                    "shown_state",
+                    "phase",
+                    "why",
+                    "shown_refusals",
+                    "shown_error",
+                    "desired",
+                    "attempt",
+                    "node",
+                    "state_since",
+                    "deadline_at",
+                    "running_since",
+                    "rebuilds",
+                    "not_before",
+                ]
+            },
+        ),
+        (
+            _("What was asked for"),
+            {
+                "fields": [
+                    "rank",
+                    "generation",
+                    "image",
+                    "engine",
+                    "model_path",
+                    "gpu_required",
+                    "gpu_type",
+                    "ports",
+                    "env_names",
+                    "volumes",
+                    "command",
+                    "kv_offload_gb",
+                    "estimated_gpu_memory_mb",
+                    "timeout_seconds",
+                    "created_at",
+                ]
+            },
+        ),
+    )
+
+    class Media:
+        css = {"all": ["css/log.css"]}
+
+    @display(description=_("state"), ordering="state", label=STATE_COLOURS)
+    def shown_state(self, row: Task) -> tuple[str, str]:
+        return state_label(row.state)
+
+    @display(description=_("reason"))
+    def why(self, row: Task) -> str:
+        return texts.say(row.reason_code, row.reason_params) if row.reason_code else ""
+
+    @display(description=_("why no node takes it"))
+    def shown_refusals(self, row: Task) -> str:
+        sentences = [(texts.say(r.get("code", ""), r.get("params")),) for r in row.refusals]
+        return format_html_join("", "<p>{}</p>", sentences) or "-"
+
+    @display(description=_("last error"))
+    def shown_error(self, row: Task) -> str:
+        error = row.last_error
+        if not error:
+            return "-"
+        sentence = texts.say(error.get("code", ""), error.get("params"))
+        lines = "\n".join(map(str, error.get("log_lines") or []))
+        return format_html("<p>{}</p><pre class='whitespace-pre-wrap'>{}</pre>", sentence, lines)
+
+    @display(description=_("environment"))
+    def env_names(self, row: Task) -> str:
+        # Values may be secrets of the tenant; their names suffice to mend a typing error.
+        return ", ".join(sorted(row.env)) or "-"
+
+    @action(description=_("Stop"), url_path="stop", permissions=["operate"])
+    def stop(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        task = self.found(request, object_id)
+
+        def act() -> str:
+            moved = services.stop_task(actor=viewer_of(request.user), task=task, now=utc_now()).moved
+            return told_to_stop(moved)
+
+        return self.ask_then(
+            request,
+            title=_("Stop %(name)s") % {"name": task.name},
+            question=_("It ends; its cards and ports are freed when its node confirms it."),
+            button=_("Stop"),
+            back=self.page_of(task),
+            act=act,
+        )
+
+    @admin.action(description=_("Stop the selected tasks"), permissions=["operate"])
+    def stop_selected(self, request: HttpRequest, queryset: Any) -> None:
+        actor, now = viewer_of(request.user), utc_now()
+        moved = sum(services.stop_task(actor=actor, task=task, now=now).moved for task in queryset)
+        self.message_user(request, told_to_stop(moved))

@@ -1,0 +1,97 @@
+"""The console's sidebar and colours: what unfold's settings take. No permission is decided here."""
+
+from typing import Any
+
+from django.urls import reverse_lazy
+from django.utils.translation import gettext_lazy as _
+
+OPERATORS = "apps.console.dashboard.only_operators"
+
+
+def _item(title: Any, icon: str, model: str) -> dict[str, Any]:
+    link = reverse_lazy(f"admin:{model}_changelist")
+    return {"title": title, "icon": icon, "link": link, "permission": OPERATORS}
+
+
+SIDEBAR = {
+    "show_search": True,
+    "show_all_applications": False,
+    "navigation": [
+        {
+            "items": [
+                {"title": _("Overview"), "icon": "monitoring", "link": reverse_lazy("admin:index")},
+            ],
+        },
+        {
+            "title": _("Work"),
+            "separator": True,
+            "items": [
+                _item(_("Task groups"), "deployed_code", "workloads_taskgroup"),
+                _item(_("Tasks"), "memory", "workloads_task"),
+                _item(_("Events"), "history", "workloads_event"),
+                _item(_("Claims"), "handshake", "workloads_claim"),
+                _item(_("Warnings"), "warning", "workloads_groupwarning"),
+            ],
+        },
+        {
+            "title": _("Machines"),
+            "separator": True,
+            "items": [
+                _item(_("Nodes"), "dns", "fleet_node"),
+                _item(_("Cards"), "developer_board", "fleet_card"),
+                _item(_("Ports"), "lan", "fleet_port"),
+                _item(_("Join tokens"), "add_link", "fleet_jointoken"),
+            ],
+        },
+        {
+            "title": _("Gateway"),
+            "separator": True,
+            "items": [
+                _item(_("Model routes"), "alt_route", "routing_modelroute"),
+                _item(_("Endpoints"), "hub", "routing_inferenceendpoint"),
+                _item(_("API keys"), "key", "tenants_apikey"),
+                _item(_("Usage records"), "receipt_long", "usage_usagerecord"),
+                _item(_("Usage journals"), "draft", "usage_usagefile"),
+                _item(_("Models"), "inventory_2", "catalog_catalogmodel"),
+            ],
+        },
+        {
+            "title": _("People"),
+            "separator": True,
+            "items": [
+                _item(_("Tenants"), "domain", "tenants_tenant"),
+                _item(_("Quotas"), "speed", "tenants_quota"),
+                _item(_("Memberships"), "badge", "tenants_membership"),
+                _item(_("Shared groups"), "share", "tenants_sharedgroup"),
+                _item(_("Users"), "group", "tenants_user"),
+            ],
+        },
+        {
+            "title": _("Loops"),
+            "separator": True,
+            "items": [
+                _item(_("Last runs"), "sync", "core_tickrun"),
+                _item(_("Leases"), "lock_clock", "core_lease"),
+                _item(_("Published tables"), "published_with_changes", "core_publishedversion"),
+                _item(_("Log pieces"), "article", "streams_logchunk"),
+            ],
+        },
+    ],
+}
+
+# The portal's accent, so that both halves look like one product.
+COLORS = {
+    "primary": {
+        "50": "oklch(98% 0.013 190)",
+        "100": "oklch(95% 0.03 189)",
+        "200": "oklch(90% 0.06 188)",
+        "300": "oklch(83% 0.09 187)",
+        "400": "oklch(74% 0.105 187)",
+        "500": "oklch(62% 0.1 188)",
+        "600": "oklch(49% 0.083 190)",
+        "700": "oklch(42% 0.07 191)",
+        "800": "oklch(36% 0.058 192)",
+        "900": "oklch(31% 0.047 193)",
+        "950": "oklch(22% 0.035 195)",
+    },
+}

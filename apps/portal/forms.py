@@ -1,0 +1,184 @@
+"""Forms of the portal: what people type, and refusals of services put beside the fields they name.
+
+Owns labels and hints only. Every rule is the service's; a form never refuses what a service would take.
+"""
+
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from agent.engines.catalog import ENGINES
+from apps.catalog.models import CatalogModel
+from apps.core import texts
+from apps.core.errors import Refusal
+from apps.tenants.models import Tenant
+from apps.tenants.scope import Viewer
+
+
+class RefusalForm(forms.Form):
+    """A form that shows a Refusal: field errors beside their fields, the rest above them."""
+
+    # dotted path of a service's field -> name of the form's field
+    paths: dict[str, str] = {}
+
+    def show(self, refusal: Refusal) -> None:
+        """Put a refusal's sentences into the bound form."""
+        self.full_clean()
+        for error in refusal.errors:
+            sentence = texts.say(error.code, {"field": error.field, "value": error.value, **error.params})
+            name = self.paths.get(error.field, error.field)
+            self.add_error(name if name in self.fields else None, sentence)
+        if not refusal.errors:
+            self.add_error(None, texts.say(refusal.code, refusal.params))
+
+
+class SignInForm(RefusalForm):
+    """Name and password."""
+
+    username = forms.CharField(
+        label=_("User name"),
+        widget=forms.TextInput(
+            attrs={"autocomplete": "username", "autofocus": True, "autocapitalize": "none"}
+        ),
+    )
+    password = forms.CharField(
+        label=_("Password"),
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+    )
+
+
+def tenant_choices(viewer: Viewer) -> list[tuple[str, str]]:
+    """The tenants that the viewer may make things for, as choices."""
+    reachable = Tenant.objects.all() if viewer.is_operator else Tenant.objects.filter(pk__in=viewer.roles)
+    return [(tenant.slug, tenant.name) for tenant in reachable.order_by("name")]
+
+
+class TenantForm(RefusalForm):
+    """Asks for the tenant only where the viewer has several."""
+
+    tenant = forms.ChoiceField(label=_("Tenant"), required=False)
+
+    def __init__(self, *args: Any, viewer: Viewer, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.choices = tenant_choices(viewer)
+        if len(self.choices) > 1:
+            self.fields["tenant"] = forms.ChoiceField(label=_("Tenant"), choices=self.choices)
+        else:
+            del self.fields["tenant"]
+
+    @property
+    def tenant_slug(self) -> str | None:
+        return self.cleaned_data.get("tenant") or None
+
+
+class IssueKeyForm(TenantForm):
+    """A new API key."""
+
+    name = forms.CharField(
+        label=_("Name"), max_length=200, help_text=_("So that you know it again: who or what will use it.")
+    )
+    allowed_models = forms.CharField(
+        label=_("Models"),
+        required=False,
+        help_text=_("Model names separated by commas. Empty: every model of the tenant."),
+    )
+    field_order = ["tenant", "name", "allowed_models"]
+
+    def allowed(self) -> list[str] | None:
+        """The models the key is limited to; None for all."""
+        names = [name.strip() for name in self.cleaned_data["allowed_models"].split(",")]
+        return [name for name in names if name] or None
+
+
+class CreateServiceForm(TenantForm):
+    """The guided, thin form: a catalog model, or everything by hand."""
+
+    name = forms.CharField(
+        label=_("Service name"), help_text=_("For people. Tasks and the endpoint are named after it.")
+    )
+    model = forms.ChoiceField(
+        label=_("Model"),
+        required=False,
+        help_text=_("A registered model fills the fields below by itself."),
+    )
+    model_name = forms.CharField(
+        label=_("Model name"),
+        required=False,
+        help_text=_("What callers send as `model`. Empty: the service name."),
+    )
+    model_path = forms.CharField(
+        label=_("Model path"), required=False, help_text=_("File or folder on the node.")
+    )
+    image = forms.CharField(label=_("Image"), help_text=_("name:tag or name@sha256:digest"))
+    engine = forms.ChoiceField(
+        label=_("Engine"), required=False, help_text=_("Automatic reads it from the image.")
+    )
+    gpu_required = forms.IntegerField(
+        label=_("Cards"), initial=1, help_text=_("0 for an engine that runs on the processor.")
+    )
+    gpu_memory_utilization = forms.IntegerField(
+        label=_("GPU memory"),
+        required=False,
+        help_text=_("Percent of each card, 1 to 100. Empty: the whole card."),
+    )
+    field_order = ["tenant"]
+    paths = {
+        "task.image": "image",
+        "task.engine": "engine",
+        "task.model_path": "model_path",
+        "task.gpu_required": "gpu_required",
+    }
+
+    def __init__(self, *args: Any, viewer: Viewer, **kwargs: Any) -> None:
+        super().__init__(*args, viewer=viewer, **kwargs)
+        self.catalog = {model.public_id: model for model in CatalogModel.objects.all()}
+        models = [(key, model.name) for key, model in self.catalog.items()]
+        self.fields["model"] = forms.ChoiceField(
+            label=self.fields["model"].label,
+            help_text=self.fields["model"].help_text,
+            required=False,
+            choices=[("", _("Typed by hand")), *models],
+        )
+        engines = [(str(name), str(name)) for name in sorted(ENGINES)]
+        self.fields["engine"] = forms.ChoiceField(
+            label=self.fields["engine"].label,
+            help_text=self.fields["engine"].help_text,
+            required=False,
+            choices=[("", _("Automatic")), *engines],
+        )
+        # A chosen model brings its image and path.
+        if self.is_bound and self.data.get("model"):
+            self.fields["image"].required = False
+
+    def filling(self) -> dict[str, dict[str, str]]:
+        """What each catalog model fills in, for the page's script."""
+        return {
+            key: {"model_name": m.name, "model_path": m.path, "image": m.image, "engine": m.engine}
+            for key, m in self.catalog.items()
+        }
+
+    def body(self) -> dict[str, Any]:
+        """The request body of the create call (SVC-01). A chosen model fills what was left empty; a
+        path typed by hand sends no model name (SVC-06)."""
+        given = self.cleaned_data
+        chosen = self.catalog.get(given["model"])
+        filled = self.filling()[chosen.public_id] if chosen else {}
+        value = {key: given[key] or filled.get(key, "") for key in ("model_path", "image", "engine")}
+        body: dict[str, Any] = {
+            "name": given["name"],
+            "enable_api": True,
+            "task": {"image": value["image"], "gpu_required": given["gpu_required"]},
+        }
+        if self.tenant_slug:
+            body["tenant"] = self.tenant_slug
+        for name in ("model_path", "engine"):
+            if value[name]:
+                body["task"][name] = value[name]
+        model_name = given["model_name"] or filled.get("model_name", "")
+        if model_name:
+            body["model_name"] = model_name
+        if given["gpu_memory_utilization"] is not None:
+            body["gpu_memory_utilization"] = given["gpu_memory_utilization"]
+        return body

@@ -1,0 +1,49 @@
+"""Template words of the portal: sentences of codes, words of states, durations. Pure presentation."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import template
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from apps.core import texts
+
+register = template.Library()
+
+
+@register.filter
+def state_word(state: str) -> str:
+    """The state as a word in the active language."""
+    return texts.say(f"state_{state}")
+
+
+@register.filter
+def phase_word(phase: str) -> str:
+    """Where inside its state a task is, as a word."""
+    return texts.say(f"phase_{phase}")
+
+
+@register.filter
+def sentence(reason: Any) -> str:
+    """The sentence of a reason, a refusal or a warning: anything with `code` and `params`."""
+    if not reason:
+        return ""
+    if isinstance(reason, Mapping):
+        return texts.say(str(reason.get("code", "")), reason.get("params") or {})
+    return texts.say(str(reason.code), reason.params)
+
+
+@register.filter
+def duration(seconds: float | None) -> str:
+    """Seconds as the two largest units; a dash where there is no value, which is not zero."""
+    if seconds is None:
+        return "–"
+    whole = max(int(seconds), 0)
+    if whole < 60:
+        return ngettext("%(n)s second", "%(n)s seconds", whole) % {"n": whole}
+    if whole < 3600:
+        return _("%(m)s min %(s)s s") % {"m": whole // 60, "s": whole % 60}
+    if whole < 86400:
+        return _("%(h)s h %(m)s min") % {"h": whole // 3600, "m": whole % 3600 // 60}
+    return _("%(d)s d %(h)s h") % {"d": whole // 86400, "h": whole % 86400 // 3600}

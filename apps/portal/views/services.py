@@ -1,0 +1,132 @@
+"""Services of the viewer's tenants: list, page, create, stop, start, delete. All rules are inference's."""
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from apps.core.clock import utc_now
+from apps.core.errors import Refusal
+from apps.core.scopes import SIGNED_IN, TENANT
+from apps.inference import selectors as inference
+from apps.inference import services
+from apps.portal.forms import CreateServiceForm, tenant_choices
+from apps.portal.pages import is_fragment, page
+from apps.tenants import scope
+from apps.tenants.models import Tenant, TenantStatus
+from apps.tenants.scope import Viewer, viewer_of
+from apps.workloads import selectors as workloads
+from apps.workloads import services as work
+from apps.workloads.models import TaskGroup
+
+SHOWN_EVENTS = 50
+
+
+@page(SIGNED_IN)
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    """The services are the first page."""
+    return redirect("portal:services")
+
+
+@page(TENANT)
+@require_safe
+def service_list(request: HttpRequest) -> HttpResponse:
+    """All services that the viewer may see; htmx asks for the list alone."""
+    viewer = viewer_of(request.user)
+    groups = workloads.groups(viewer)
+    shown = {
+        "section": "services",
+        "services": inference.describe_many(viewer, groups),
+        "poll_s": settings.PORTAL_POLL_S,
+        "has_tenant": bool(tenant_choices(viewer)),
+        "many_tenants": viewer.is_operator or len(viewer.roles) > 1,
+        "suspended": _suspended(viewer),
+    }
+    template = "portal/services_body.html" if is_fragment(request) else "portal/services.html"
+    return render(request, template, shown)
+
+
+@page(TENANT)
+@require_safe
+def detail(request: HttpRequest, group_id: str) -> HttpResponse:
+    """One service: state, reasons, tasks, events, how to call it, its live log."""
+    viewer = viewer_of(request.user)
+    group = workloads.group_by_id(viewer, group_id)
+    service = inference.describe(viewer, group)
+    events = workloads.events(viewer).filter(group=group).select_related("task").order_by("-at", "-pk")
+    shown = {
+        "section": "services",
+        "group": group,
+        "service": service,
+        "log_tasks": [{"public_id": task["id"], "name": task["name"]} for task in service["tasks"]],
+        "events": inference.describe_events(viewer, events[:SHOWN_EVENTS]),
+        "base_url": request.build_absolute_uri("/v1"),
+        "poll_s": settings.PORTAL_POLL_S,
+        "may_change": scope.manageable(viewer, TaskGroup.objects.filter(pk=group.pk)).exists(),
+    }
+    template = "portal/service_body.html" if is_fragment(request) else "portal/service.html"
+    return render(request, template, shown)
+
+
+@page(TENANT)
+@require_http_methods(["GET", "POST"])
+def create(request: HttpRequest) -> HttpResponse:
+    """The create form; a refusal's sentences stand beside the fields they name."""
+    viewer = viewer_of(request.user)
+    form = CreateServiceForm(request.POST or None, viewer=viewer)
+    if request.method == "POST" and form.is_valid():
+        try:
+            made = services.create_service(actor=viewer, body=form.body(), now=utc_now())
+        except Refusal as refusal:
+            form.show(refusal)
+        else:
+            return render(request, "portal/service_created.html", {"section": "services", "made": made})
+    shown = {"section": "services", "form": form, "filling": form.filling()}
+    return render(request, "portal/service_create.html", shown)
+
+
+@page(TENANT)
+@require_POST
+def stop(request: HttpRequest, group_id: str) -> HttpResponse:
+    """Ask all tasks of a service to stop."""
+    viewer = viewer_of(request.user)
+    group = workloads.group_by_id(viewer, group_id, manage=True)
+    outcome = services.stop_group(actor=viewer, group=group, now=utc_now())
+    if outcome.moved:
+        text = ngettext("%(n)s task was told to stop.", "%(n)s tasks were told to stop.", outcome.moved)
+        messages.success(request, text % {"n": outcome.moved})
+    else:
+        messages.success(request, _("Nothing to stop: it is stopped, or on its way there."))
+    return redirect("portal:service", group_id)
+
+
+@page(TENANT)
+@require_POST
+def start(request: HttpRequest, group_id: str) -> HttpResponse:
+    """Let stopped or failed tasks be placed anew."""
+    viewer = viewer_of(request.user)
+    group = workloads.group_by_id(viewer, group_id, manage=True)
+    work.start_again(actor=viewer, tasks=group.tasks.all(), now=utc_now())
+    return redirect("portal:service", group_id)
+
+
+@page(TENANT)
+@require_POST
+def delete(request: HttpRequest, group_id: str) -> HttpResponse:
+    """Delete a service: hidden at once, gone when its nodes confirm."""
+    viewer = viewer_of(request.user)
+    group = workloads.group_by_id(viewer, group_id, manage=True)
+    services.delete_service(actor=viewer, group=group, now=utc_now())
+    messages.success(request, _("%(name)s is deleted.") % {"name": group.name})
+    return redirect("portal:services")
+
+
+def _suspended(viewer: Viewer) -> list[dict[str, Any]]:
+    rows = Tenant.objects.filter(pk__in=viewer.roles, status=TenantStatus.SUSPENDED)
+    return list(rows.values("name", "suspended_reason"))

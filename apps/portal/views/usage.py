@@ -1,0 +1,37 @@
+"""Usage of today by model: requests and tokens, read from the usage rows."""
+
+from datetime import datetime
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from apps.core.clock import utc_now
+from apps.core.scopes import TENANT
+from apps.portal.pages import page
+from apps.tenants.scope import viewer_of
+from apps.usage import selectors
+
+
+def start_of_day(now: datetime) -> datetime:
+    """Midnight of the active time zone before `now`."""
+    return timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+@page(TENANT)
+@require_safe
+def today(request: HttpRequest) -> HttpResponse:
+    """Per model since midnight; "nothing yet" is said, never shown as a row of zeros."""
+    now = utc_now()
+    uses = selectors.use_by_model(viewer_of(request.user), since=start_of_day(now), until=now)
+    shown = {
+        "section": "usage",
+        "uses": uses,
+        "since": start_of_day(now),
+        "requests": sum(use.requests for use in uses),
+        "failed": sum(use.failed for use in uses),
+        "prompt_tokens": sum(use.prompt_tokens for use in uses),
+        "completion_tokens": sum(use.completion_tokens for use in uses),
+    }
+    return render(request, "portal/usage.html", shown)
