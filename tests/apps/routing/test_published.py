@@ -1,0 +1,153 @@
+"""The table that the gateway reads: who may call, where a model leads, in a fixed number of statements."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from agent.contract.states import Phase, State
+from apps.core import versions
+from apps.core.secrets import derive_engine_key, sha256_hex
+from apps.fleet.models import Port
+from apps.routing import published
+from apps.routing.models import ModelRoute
+from apps.routing.services import create_route
+from apps.tenants.models import Tenant, TenantStatus
+from apps.workloads.models import Task, TaskGroup
+from tests import factories
+from tests.factories import NOW
+
+pytestmark = pytest.mark.django_db
+
+
+def make_ready(group: TaskGroup, port: int, **fields: object) -> Task:
+    """A replica that answers on a port of its node."""
+    node = factories.make_node()
+    fields.setdefault("phase", Phase.READY)
+    task = factories.make_task(group, node=node, state=State.RUNNING, attempt=3, **fields)
+    Port.objects.create(node=node, number=port, owner=task.public_id, attempt=3, container_port=8000)
+    return task
+
+
+@pytest.mark.req("GW-02", "TEN-01")
+def test_keys_with_their_limits(tenant: Tenant) -> None:
+    member = factories.make_member(tenant, username="ada")
+    key, plain = factories.make_key(
+        tenant, member, allowed_models=["a", "b"], expires_at=NOW + timedelta(hours=1)
+    )
+    factories.make_key(tenant, member, revoked_at=NOW)
+    _, open_key = factories.make_key(tenant, member)
+    table = published.load_table()
+    assert set(table.keys) == {sha256_hex(plain), sha256_hex(open_key)}
+    found = table.keys[sha256_hex(plain)]
+    assert (found.key_id, found.prefix, found.member) == (key.public_id, key.prefix, "ada")
+    assert (found.tenant_id, found.tenant_slug) == (tenant.public_id, tenant.slug)
+    assert found.allowed_models == frozenset({"a", "b"})
+    assert found.expires_at == (NOW + timedelta(hours=1)).timestamp()
+    assert found.suspended is None
+    plain_one = table.keys[sha256_hex(open_key)]
+    assert (plain_one.expires_at, plain_one.allowed_models) == (None, None)
+    assert published.find_key(sha256_hex(plain)) == found
+
+
+@pytest.mark.req("GW-02")
+def test_a_revoked_or_unknown_key_is_not_found(tenant: Tenant) -> None:
+    _, revoked = factories.make_key(tenant, revoked_at=NOW)
+    assert published.find_key(sha256_hex(revoked)) is None
+    assert published.find_key("0" * 64) is None
+
+
+@pytest.mark.req("GW-02")
+def test_an_empty_list_of_models_is_not_all_of_them(tenant: Tenant) -> None:
+    _, plain = factories.make_key(tenant, allowed_models=[])
+    found = published.find_key(sha256_hex(plain))
+    assert found is not None
+    assert found.allowed_models == frozenset()
+
+
+@pytest.mark.req("TEN-01")
+@pytest.mark.parametrize("why", ["unpaid", ""])
+def test_a_suspended_tenants_keys_carry_the_reason(why: str) -> None:
+    tenant = factories.make_tenant(status=TenantStatus.SUSPENDED, suspended_reason=why)
+    _, plain = factories.make_key(tenant)
+    assert published.load_table().keys[sha256_hex(plain)].suspended == why
+
+
+@pytest.mark.req("LIFE-08", "AGENT-17")
+def test_only_ready_replicas_with_a_port_are_listed(tenant: Tenant) -> None:
+    group = factories.make_group(tenant, model_name="tiny")
+    route = create_route(group=group, model_name="tiny")
+    ready = make_ready(group, 20001)
+    make_ready(group, 20002, phase=Phase.LOADING)
+    factories.make_task(group, node=factories.make_node(), state=State.RUNNING, phase=Phase.READY)
+    factories.make_task(group)
+    (listed,) = published.load_table().routes[tenant.public_id]["tiny"]
+    assert (listed.route_id, listed.group_id) == (route.public_id, group.public_id)
+    (replica,) = listed.replicas
+    assert (replica.task_id, replica.attempt) == (ready.public_id, 3)
+    assert (replica.host, replica.port) == ("127.0.0.1", 20001)
+    assert (replica.engine, replica.served_model_name) == ("llamacpp", "tiny")
+    assert replica.engine_key == derive_engine_key(ready.public_id, 3)
+
+
+def test_an_engine_that_nobody_knows_gets_no_key_and_is_asked_for_its_name(tenant: Tenant) -> None:
+    group = factories.make_group(tenant, model_name="own")
+    create_route(group=group, model_name="own")
+    make_ready(group, 20001, image="team/own:1", engine="", command=["serve"])
+    (listed,) = published.load_table().routes[tenant.public_id]["own"]
+    assert (listed.replicas[0].served_model_name, listed.replicas[0].engine_key) == ("", "")
+
+
+@pytest.mark.req("GW-03")
+def test_routes_come_by_priority_and_a_known_model_keeps_an_entry(tenant: Tenant) -> None:
+    first, second, third = (factories.make_group(tenant) for _ in range(3))
+    create_route(group=first, model_name="m", priority=5)
+    create_route(group=second, model_name="m", priority=0, weight=10)
+    create_route(group=third, model_name="off", active=False)
+    gone = factories.make_group(tenant)
+    create_route(group=gone, model_name="gone")
+    TaskGroup.objects.filter(pk=gone.pk).update(deleted_at=NOW)
+    routes = published.load_table().routes[tenant.public_id]
+    assert [route.group_id for route in routes["m"]] == [second.public_id, first.public_id]
+    assert [route.replicas for route in routes["m"]] == [(), ()]
+    assert routes["off"] == ()
+    assert "gone" not in routes
+
+
+def test_tenants_are_kept_apart() -> None:
+    ones, others = (factories.make_group(model_name="same") for _ in range(2))
+    for group in (ones, others):
+        create_route(group=group, model_name="same")
+    routes = published.load_table().routes
+    for group in (ones, others):
+        assert [route.group_id for route in routes[group.tenant.public_id]["same"]] == [group.public_id]
+
+
+def test_a_bigger_table_costs_no_more_statements(tenant: Tenant) -> None:
+    def fill(port: int) -> None:
+        group = factories.make_group(tenant)
+        create_route(group=group, model_name=f"model-{port}")
+        make_ready(group, port)
+        factories.make_key(tenant)
+
+    def count() -> int:
+        with CaptureQueriesContext(connection) as statements:
+            published.load_table()
+        return len(statements)
+
+    fill(20001)
+    few = count()
+    for port in range(20002, 20022):
+        fill(port)
+    assert count() == few <= 6
+
+
+@pytest.mark.req("GW-16")
+def test_the_version_rises_with_each_change_of_routes(tenant: Tenant) -> None:
+    assert published.read_version() == versions.read()
+    before = published.read_version()
+    create_route(group=factories.make_group(tenant), model_name="m")
+    assert published.read_version() > before
+    assert published.load_table().version == published.read_version()
+    assert ModelRoute.objects.count() == 1
