@@ -16,9 +16,10 @@ _UTILIZATION_STEP = 10
 _TEMPERATURE_STEP = 5
 
 
-def write_cards(node: Node, reports: list[CardReport], now: datetime) -> bool:
+def write_cards(node: Node, reports: list[CardReport], now: datetime, *, unknown: bool = False) -> bool:
     """Upsert the reported cards, mark the others as gone, write changed readings.
 
+    `unknown`: the driver gave no answer, so a card that is not reported has not vanished.
     Returns whether anything changed that placing depends on.
     """
     known = {card.uuid: card for card in Card.objects.filter(node=node).select_related("sample")}
@@ -32,9 +33,9 @@ def write_cards(node: Node, reports: list[CardReport], now: datetime) -> bool:
         card = known.get(uuid)
         changed |= _write_card(node, card, uuid, report, now)
     gone = [card.pk for uuid, card in known.items() if card.present and uuid not in reported]
-    if gone:
+    if gone and not unknown:
         Card.objects.filter(pk__in=gone).update(present=False)
-    return changed or bool(gone)
+    return changed or bool(gone and not unknown)
 
 
 def _write_card(node: Node, card: Card | None, uuid: str, report: CardReport, now: datetime) -> bool:

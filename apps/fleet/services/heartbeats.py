@@ -71,7 +71,7 @@ def record_heartbeat(*, node: Node, request: HeartbeatRequest, now: datetime) ->
             return HeartbeatOutcome(False, superseded=True, skew_s=skew_s)
         _write_liveness(live, request, now, skew_s, same_run)
         changed = _write_facts(node, request)
-        cards_changed = cards.write_cards(node, request.cards, now)
+        cards_changed = cards.write_cards(node, request.cards, now, unknown=request.cards_unknown)
         if "dial" in changed:
             versions.bump()
         if changed or cards_changed:

@@ -50,6 +50,9 @@ def _judge_end(state: State, task_type: TaskType, report: TaskReport) -> Outcome
     if task_type != TaskType.INFERENCE and report.exit_code == 0 and state == State.RUNNING:
         return Outcome(State.COMPLETED, Phase.NONE, reason(Code.COMPLETED), over=True)
     why = report.reason
+    if why is not None and why.code == Code.AGENT_RESTARTED and task_type == TaskType.INFERENCE:
+        # Its agent went down in good order and took it along: no fault of the task (AGENT-03).
+        return Outcome(State.PENDING, Phase.NONE, why, over=True)
     if why is None:
         code = Code.EXITED if report.observed == Observed.EXITED else Code.CONTAINER_GONE
         why = reason(code, exit_code=report.exit_code)

@@ -58,6 +58,8 @@ def _carry_out(claim: Claim, outcome: Outcome, report: TaskReport, *, actor: str
         fields: dict[str, Any] = {"phase": outcome.phase or Phase.NONE}
         if outcome.to == State.RUNNING:
             fields["running_since"] = now
+        if outcome.to == State.PENDING:
+            fields |= {"node_id": None, "running_since": None}
         if outcome.to == State.FAILED:
             fields["last_error"] = _last_error(outcome.reason, report, now)
         why = outcome.reason or reason(Code.INTERNAL)
@@ -133,7 +135,8 @@ def end_attempt(claim: Claim, why: Reason, *, now: datetime, actor: str) -> int:
 
 def move_off(task: Task, why: Reason, *, actor: str, now: datetime) -> bool:
     """Move a task whose attempt is lost: an inference task waits for a new place while rebuilds are
-    left, other work fails, what was leaving is stopped."""
+    left, other work fails, what was leaving is stopped. An agent's restart costs no rebuild: its
+    engines go with it and start again (AGENT-03)."""
     state = State(task.state)
     if state == State.STOPPING:
         return transition(
@@ -141,11 +144,16 @@ def move_off(task: Task, why: Reason, *, actor: str, now: datetime) -> bool:
         )
     if state not in (State.SCHEDULING, State.RUNNING, State.DRAINING, State.WAKING):
         return False
-    rebuild = next_rebuild(
-        rebuilds=task.rebuilds,
-        stable_for_s=stable_for(task, now),
-        stable_s=settings.REBUILD_STABLE_S,
-        limit=settings.REBUILD_MAX,
+    restarted = why.code == Code.AGENT_RESTARTED
+    rebuild = (
+        task.rebuilds
+        if restarted
+        else next_rebuild(
+            rebuilds=task.rebuilds,
+            stable_for_s=stable_for(task, now),
+            stable_s=settings.REBUILD_STABLE_S,
+            limit=settings.REBUILD_MAX,
+        )
     )
     error = _last_error(why, None, now)
     if state == State.DRAINING or task.group.task_type != TaskType.INFERENCE or rebuild is None:

@@ -172,6 +172,14 @@ def test_cards_that_vanish_stay_as_rows_and_return(node):
     assert Card.objects.filter(node=node, present=True).count() == 2
 
 
+@pytest.mark.req("AGENT-01")
+def test_cards_of_a_driver_that_does_not_answer_have_not_vanished(node):
+    beat(node, 1, cards=[card()])
+    beat(node, 2, cards=[], cards_unknown=True)
+    assert node.cards.get().present
+
+
+
 def test_what_could_not_be_read_is_neither_zero_nor_a_change(node):
     beat(node, 1, cards=[card(driver_version="570", compute_capability="8.9")])
     beat(node, 2, cards=[card(vram_total_mb=None, vram_used_mb=None)])

@@ -167,6 +167,17 @@ def test_a_new_run_of_the_agent_ends_or_adopts_what_its_predecessor_ran(life: Li
     kept.refresh_from_db(), lost.refresh_from_db()
     assert kept.state == State.RUNNING and kept.claims.get().incarnation == "run-2"
     assert (lost.state, lost.reason_code) == (State.PENDING, Code.AGENT_RESTARTED)
+    assert lost.rebuilds == 0  # no fault of the task
+
+
+@pytest.mark.req("AGENT-03")
+def test_an_agent_that_goes_down_in_good_order_costs_no_rebuild(life: Life) -> None:
+    node, task = make_node(), make_task()
+    for _ in range(settings.REBUILD_MAX + 2):
+        life.run(task, node)
+        life.report(task, node, Observed.EXITED, exit_code=0, reason=reason(Code.AGENT_RESTARTED))
+        assert (task.state, task.rebuilds, task.node) == (State.PENDING, 0, None)
+    assert live_claims() == 0
 
 
 @pytest.mark.req("RECOV-02")
