@@ -24,6 +24,5 @@ def check(
         and compute_capability_at_least(card.view.compute_capability or None, engine.min_compute_capability)
         is not False
     ]
-    if len(left) < task.gpu_required:
-        return Refused(Code.RUNTIME_CANNOT, shortfall=task.gpu_required - len(left))
-    return left
+    # Too few cards of any kind are the business of later checks.
+    return Refused(Code.RUNTIME_CANNOT) if cards and not left else left

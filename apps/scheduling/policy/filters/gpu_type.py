@@ -30,7 +30,4 @@ def check(
         return cards
     wanted = words(task.gpu_type)
     left = [card for card in cards if words(card.view.model) == wanted]
-    if len(left) < task.gpu_required:
-        shortfall = task.gpu_required - len(left)
-        return Refused(Code.GPU_TYPE_MISMATCH, {"wanted": task.gpu_type}, shortfall)
-    return left
+    return left or Refused(Code.GPU_TYPE_MISMATCH, {"wanted": task.gpu_type})

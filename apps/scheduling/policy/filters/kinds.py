@@ -1,6 +1,5 @@
 """Inference and other work never share a card (SCHED-08)."""
 
-from agent.contract.codes import Code
 from agent.contract.states import TaskType
 from apps.scheduling.policy.capacity import CardRoom, NodeRoom
 from apps.scheduling.policy.registry import Refused, filter_plugin
@@ -12,8 +11,5 @@ def check(
     task: TaskView, node: NodeRoom, cards: list[CardRoom], snapshot: Snapshot
 ) -> list[CardRoom] | Refused:
     inference = task.task_type == TaskType.INFERENCE
-    left = [card for card in cards if all(hold.inference == inference for hold in card.holds)]
-    wanted = task.gpu_required
-    if len(left) < wanted:
-        return Refused(Code.CARDS_SHORT, {"wanted": wanted, "free": len(left)}, wanted - len(left))
-    return left
+    # `commitment` counts what is left.
+    return [card for card in cards if all(hold.inference == inference for hold in card.holds)]
