@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apps.ops.rest import Api
+from apps.ops.rest import Api, ApiRefusal
 
 TENANT, MEMBER, SERVICE = "demo", "demo", "demo"
 IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
@@ -95,3 +95,23 @@ def wait_until_running(
         if group["status"] == "stopped" or now >= give_up_at or stopping():
             return group, False
         time.sleep(LOOK_EVERY_S)
+
+
+def wait_until_answers(base_url: str, key: str, model: str, *, give_up_s: float) -> float | None:
+    """Call the model once through the gateway, as its user will: what is printed next must work.
+
+    The seconds that the answer took; None where it did not come in time.
+    """
+    api, give_up_at = Api(base_url, key, timeout_s=give_up_s), time.monotonic() + give_up_s
+    body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+    while time.monotonic() < give_up_at:
+        began = time.monotonic()
+        try:
+            api.call("POST", "/v1/chat/completions", body)
+        except ApiRefusal as refusal:
+            if refusal.status not in (404, 503):  # its route is not published yet
+                raise
+            time.sleep(LOOK_EVERY_S)
+        else:
+            return time.monotonic() - began
+    return None

@@ -72,6 +72,9 @@ class DemoRun:
             group, running = demo.wait_until_running(
                 member, group["id"], say, give_up_s=give_up_s, stopping=stop.is_set
             )
+            if running and key:
+                took_s = demo.wait_until_answers(self.base_url, key, group["model_name"], give_up_s=give_up_s)
+                say("demo service: " + (f"answers in {took_s:.1f} s" if took_s else "does not answer yet"))
         finally:  # what was made and is shown once is shown, whatever comes
             if running or password or key:
                 self._tell(say, people, group, key)

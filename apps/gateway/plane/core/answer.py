@@ -62,10 +62,13 @@ def read_upstream_error(
     """What the caller gets for an upstream status other than 200, before any byte was sent.
 
     A 4xx keeps its status, message, param and Retry-After; 401 and 403 are about our own
-    credential and become 502; 503 and 504 stay, all other statuses become 502.
+    credential and become 502; 501 is the caller's mistake and becomes 400; 503 and 504 stay, all
+    other statuses become 502.
     """
     if status in (401, 403, 407):
         return errors.upstream_refused_us()
+    if status == 501:
+        return errors.not_offered_by_engine(model)
     if status == 503:
         return errors.upstream_unavailable(retry_after or str(retry_after_s))
     if status == 504:

@@ -152,6 +152,11 @@ def upstream_failed(status: int) -> CallError:
     return CallError(502, text, kind="server_error", code="upstream_error")
 
 
+def not_offered_by_engine(model: str) -> CallError:
+    text = f"The engine behind `{model[:200]}` does not offer this call, or was started without it."
+    return CallError(400, text, kind="invalid_request_error", code="not_offered_by_engine")
+
+
 def upstream_unavailable(retry_after: str) -> CallError:
     text = "The engine says that it is not available just now. Try again shortly."
     return CallError(503, text, kind="server_error", code="upstream_unavailable", retry_after=retry_after)
