@@ -108,7 +108,7 @@ def _last_hour(now: datetime) -> dict[str, Any]:
 
 
 def _loops(now: datetime) -> list[dict[str, Any]]:
-    """Every registered loop, also one that never ran; late = three periods without a run."""
+    """Every registered loop, also one that never ran yet; late = three periods since its last run."""
     runs = {run.name: run for run in TickRun.objects.all()}
     shown = []
     for name in sorted(REGISTRY.keys() | runs.keys()):
@@ -117,7 +117,7 @@ def _loops(now: datetime) -> list[dict[str, Any]]:
         age_s = (now - ended).total_seconds() if ended else None
         period_s = REGISTRY[name].period_s if name in REGISTRY else None
         slack_s = settings.TICK_LEASE_TTL_S
-        late = period_s is not None and (age_s is None or age_s > 3 * period_s + slack_s)
+        late = period_s is not None and age_s is not None and age_s > 3 * period_s + slack_s
         shown.append(
             {
                 "name": name,

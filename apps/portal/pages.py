@@ -17,6 +17,7 @@ from django.utils.cache import patch_cache_control
 from apps.core import texts
 from apps.core.errors import Refusal
 from apps.core.scopes import PUBLIC, scope
+from apps.tenants.models import User
 
 View = Callable[..., HttpResponse]
 
@@ -65,6 +66,12 @@ def guard(request: HttpRequest, response: HttpResponse) -> HttpResponse:
 def is_fragment(request: HttpRequest) -> bool:
     """Whether htmx asks for a part of a page that is already open."""
     return request.headers.get("HX-Request") == "true"
+
+
+def person(request: HttpRequest) -> User:
+    """Who is signed in; for views of signed-in people only."""
+    assert isinstance(request.user, User)
+    return request.user
 
 
 def _ask_to_sign_in(request: HttpRequest) -> HttpResponse:

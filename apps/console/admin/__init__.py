@@ -3,6 +3,9 @@
 Owns presentation only. No rule stands here; state rows are read-only.
 """
 
+from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
+
 from apps.console.admin import (
     catalog,
     groups,
@@ -18,6 +21,8 @@ from apps.console.admin import (
     usage,
     users,
 )
+
+admin.site.index_title = _("Overview")
 
 __all__ = [
     "catalog",

@@ -10,23 +10,25 @@ from django.contrib import messages
 from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.safestring import SafeString, mark_safe
 from unfold.admin import ModelAdmin, TabularInline
 
 from apps.core import texts
 from apps.core.errors import Refusal
 from apps.tenants.models import User
 
+Text = str | Promise
+
 STATE_COLOURS = {
     "running": "success",
     "completed": "success",
-    "active": "success",
-    "done": "success",
     "pending": "warning",
     "draining": "warning",
     "stopping": "warning",
-    "suspended": "danger",
     "failed": "danger",
     "scheduling": "info",
     "waking": "info",
@@ -39,9 +41,14 @@ def is_operator(request: HttpRequest) -> bool:
     return isinstance(request.user, User) and request.user.is_operator
 
 
-def state_label(state: str) -> tuple[str, str]:
-    """What unfold's coloured label takes: the colour's key and the word."""
-    return state, texts.say(f"state_{state}")
+def coloured(word: Text, colour: str) -> SafeString:
+    """A word as unfold's coloured label, for lists and details alike; the word says it, not the colour."""
+    return mark_safe(render_to_string("unfold/helpers/label.html", {"text": word, "type": colour}))  # noqa: S308
+
+
+def state_label(state: str) -> SafeString:
+    """The word of a state in its colour."""
+    return coloured(texts.say(f"state_{state}"), STATE_COLOURS.get(state, ""))
 
 
 def tell_refusal(request: HttpRequest, refusal: Refusal) -> None:
@@ -107,7 +114,7 @@ class OperatorAdmin(ModelAdmin):
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}"
         return reverse(f"{name}_change", args=[row.pk]) if row else reverse(f"{name}_changelist")
 
-    def show(self, request: HttpRequest, template: str, title: str, **context: Any) -> TemplateResponse:
+    def show(self, request: HttpRequest, template: str, title: Text, **context: Any) -> TemplateResponse:
         """A page of our own inside the console's frame."""
         whole = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, **context}
         answer = TemplateResponse(request, template, whole)
@@ -118,10 +125,10 @@ class OperatorAdmin(ModelAdmin):
         self,
         request: HttpRequest,
         *,
-        title: str,
-        question: str,
-        button: str,
-        act: Callable[[], str],
+        title: Text,
+        question: Text,
+        button: Text,
+        act: Callable[[], Text],
         back: str,
         leads_to: str = "",
     ) -> HttpResponse:
@@ -131,7 +138,7 @@ class OperatorAdmin(ModelAdmin):
                 request, "console/confirm.html", title, question=question, button=button, back=back
             )
         try:
-            messages.success(request, act())
+            messages.success(request, str(act()))
         except Refusal as refusal:
             tell_refusal(request, refusal)
             return redirect(back)

@@ -10,7 +10,7 @@ from django.utils.translation import ngettext
 from unfold.decorators import action, display
 
 from agent.contract.states import Desired, State
-from apps.console.admin.base import STATE_COLOURS, ReadOnlyAdmin, ReadOnlyRows, state_label
+from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, state_label
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.inference import services
@@ -25,8 +25,8 @@ class TaskRows(ReadOnlyRows):
     fields = ["name", "shown_state", "phase", "attempt", "node", "why"]
     readonly_fields = fields
 
-    @display(description=_("state"), label=STATE_COLOURS)
-    def shown_state(self, row: Task) -> tuple[str, str]:
+    @display(description=_("state"))
+    def shown_state(self, row: Task) -> str:
         return state_label(row.state)
 
     @display(description=_("reason"))
@@ -70,15 +70,11 @@ class TaskGroupAdmin(ReadOnlyAdmin):
             None,
             {
                 "fields": [
-                    "name",
-                    "public_id",
-                    "tenant",
-                    "created_by",
-                    "shown_state",
-                    "state_since",
-                    "why",
+                    ("name", "public_id"),
+                    ("tenant", "created_by"),
+                    ("shown_state", "state_since"),
+                    ("why", "replicas"),
                     "shown_warnings",
-                    "replicas",
                 ]
             },
         ),
@@ -86,21 +82,14 @@ class TaskGroupAdmin(ReadOnlyAdmin):
             _("Service"),
             {
                 "fields": [
-                    "model_name",
-                    "task_type",
-                    "parallelism",
-                    "world_size",
-                    "min_replicas",
-                    "max_replicas",
-                    "enable_api",
-                    "gpu_memory_utilization",
-                    "priority",
-                    "preemptible",
-                    "labels",
-                    "health_check",
+                    ("model_name", "task_type"),
+                    ("parallelism", "world_size"),
+                    ("min_replicas", "max_replicas"),
+                    ("priority", "preemptible"),
+                    ("enable_api", "gpu_memory_utilization"),
+                    ("labels", "health_check"),
+                    ("created_at", "deleted_at"),
                     "current_generation",
-                    "created_at",
-                    "deleted_at",
                 ]
             },
         ),
@@ -109,8 +98,8 @@ class TaskGroupAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("tasks", "warning_rows")
 
-    @display(description=_("state"), ordering="state", label=STATE_COLOURS)
-    def shown_state(self, row: TaskGroup) -> tuple[str, str]:
+    @display(description=_("state"), ordering="state")
+    def shown_state(self, row: TaskGroup) -> str:
         return state_label(row.state)
 
     @display(description=_("reason"))

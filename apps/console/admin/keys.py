@@ -14,7 +14,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from apps.console.admin.base import ReadOnlyAdmin, tell_refusal
+from apps.console.admin.base import ReadOnlyAdmin, coloured, tell_refusal
 from apps.core.clock import utc_now
 from apps.core.errors import Refusal
 from apps.tenants import services
@@ -74,13 +74,13 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     def shown_prefix(self, row: ApiKey) -> str:
         return f"{row.prefix}…"
 
-    @display(description=_("state"), label={"active": "success", "expired": "warning", "revoked": "danger"})
-    def shown_state(self, row: ApiKey) -> tuple[str, Any]:
+    @display(description=_("state"))
+    def shown_state(self, row: ApiKey) -> str:
         if row.revoked_at:
-            return "revoked", _("revoked")
+            return coloured(_("revoked"), "danger")
         if row.expires_at and row.expires_at <= utc_now():
-            return "expired", _("expired")
-        return "active", _("active")
+            return coloured(_("expired"), "warning")
+        return coloured(_("active"), "success")
 
     @action(description=_("Issue a key"), url_path="issue", permissions=["operate"], icon="key")
     def issue(self, request: HttpRequest) -> HttpResponse:

@@ -1,12 +1,10 @@
 """The loops' own records: last runs, leases, versions of published tables, pieces of logs."""
 
-from typing import Any
-
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from apps.console.admin.base import STATE_COLOURS, ReadOnlyAdmin
+from apps.console.admin.base import ReadOnlyAdmin, coloured
 from apps.core.models import Lease, PublishedVersion, TickRun
 from apps.streams.models import LogChunk
 
@@ -19,9 +17,11 @@ class TickRunAdmin(ReadOnlyAdmin):
     list_filter = ["outcome"]
     search_fields = ["name"]
 
-    @display(description=_("outcome"), label=STATE_COLOURS)
-    def shown_outcome(self, row: TickRun) -> tuple[str, Any]:
-        return row.outcome, _("done") if row.outcome == "done" else _("failed")
+    @display(description=_("outcome"))
+    def shown_outcome(self, row: TickRun) -> str:
+        if not row.outcome:
+            return "-"
+        return coloured(_("done"), "success") if row.outcome == "done" else coloured(_("failed"), "danger")
 
 
 @admin.register(Lease)

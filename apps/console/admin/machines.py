@@ -9,7 +9,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
-from apps.console.admin.base import OperatorAdmin, ReadOnlyAdmin, ReadOnlyRows
+from apps.console.admin.base import OperatorAdmin, ReadOnlyAdmin, ReadOnlyRows, coloured
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.fleet import services
@@ -101,10 +101,12 @@ class NodeAdmin(OperatorAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
-    @display(description=_("online"), label={"online": "success", "offline": "danger"})
-    def online(self, row: Node) -> tuple[str, Any]:
+    @display(description=_("online"))
+    def online(self, row: Node) -> str:
         seen = row.liveness.last_seen_at if hasattr(row, "liveness") else None
-        return ("online", _("online")) if is_online(seen, utc_now()) else ("offline", _("offline"))
+        if is_online(seen, utc_now()):
+            return coloured(_("online"), "success")
+        return coloured(_("offline"), "danger")
 
     @display(description=_("last seen"), ordering="liveness__last_seen_at")
     def last_seen(self, row: Node) -> Any:
@@ -119,9 +121,9 @@ class NodeAdmin(OperatorAdmin):
     def card_count(self, row: Node) -> int:
         return row.cards.filter(present=True).count()
 
-    @display(description=_("new work"), ordering="cordoned", label={"open": "success", "closed": "warning"})
-    def open_for_work(self, row: Node) -> tuple[str, Any]:
-        return ("closed", _("closed")) if row.cordoned else ("open", _("open"))
+    @display(description=_("new work"), ordering="cordoned")
+    def open_for_work(self, row: Node) -> str:
+        return coloured(_("closed"), "warning") if row.cordoned else coloured(_("open"), "success")
 
     def save_model(self, request: HttpRequest, obj: Node, form: Any, change: Any) -> None:
         changed = {name: getattr(obj, name) for name in form.changed_data if name in PLAIN_FIELDS}
@@ -195,9 +197,7 @@ def join_token_page(owner: OperatorAdmin, request: HttpRequest) -> TemplateRespo
             request,
             "console/confirm.html",
             _("New join token"),
-            question=_(
-                "A token lets one machine join. Its command is shown once, on the next page."
-            ),
+            question=_("A token lets one machine join. Its command is shown once, on the next page."),
             button=_("Make a token"),
             back=owner.page_of(),
         )

@@ -9,10 +9,10 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextInputWidget
 
-from apps.console.admin.base import OperatorAdmin, ReadOnlyRows
+from apps.console.admin.base import OperatorAdmin, ReadOnlyRows, coloured
 from apps.core.clock import utc_now
 from apps.tenants import services
-from apps.tenants.models import Membership, SharedGroup, Tenant
+from apps.tenants.models import Membership, SharedGroup, Tenant, TenantStatus
 from apps.tenants.quotas import KINDS
 from apps.tenants.scope import viewer_of
 
@@ -28,7 +28,7 @@ def limit_field(label: Any) -> forms.IntegerField:
     )
 
 
-class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
+class TenantForm(forms.ModelForm):
     """A tenant with its limits in one form."""
 
     gpus = limit_field(_("GPUs"))
@@ -94,9 +94,10 @@ class TenantAdmin(OperatorAdmin):
         # The slug is in addresses, usage rows and configuration of callers: it stays.
         return [*self.readonly_fields, "slug"] if obj else self.readonly_fields
 
-    @display(description=_("status"), ordering="status", label={"active": "success", "suspended": "danger"})
-    def shown_status(self, row: Tenant) -> tuple[str, str]:
-        return row.status, row.get_status_display()
+    @display(description=_("status"), ordering="status")
+    def shown_status(self, row: Tenant) -> str:
+        active = row.status == TenantStatus.ACTIVE
+        return coloured(row.get_status_display(), "success" if active else "danger")
 
     @display(description=_("members"))
     def members(self, row: Tenant) -> int:

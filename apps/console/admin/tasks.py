@@ -8,7 +8,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
-from apps.console.admin.base import STATE_COLOURS, ReadOnlyAdmin, ReadOnlyRows, state_label
+from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, state_label
 from apps.console.admin.groups import told_to_stop
 from apps.core import texts
 from apps.core.clock import utc_now
@@ -40,22 +40,15 @@ class TaskAdmin(ReadOnlyAdmin):
             None,
             {
                 "fields": [
-                    "name",
-                    "public_id",
-                    "group",
-                    "shown_state",
-                    "phase",
-                    "why",
+                    ("name", "public_id"),
+                    ("group", "node"),
+                    ("shown_state", "phase"),
+                    ("why", "desired"),
                     "shown_refusals",
                     "shown_error",
-                    "desired",
-                    "attempt",
-                    "node",
-                    "state_since",
-                    "deadline_at",
-                    "running_since",
-                    "rebuilds",
-                    "not_before",
+                    ("attempt", "rebuilds"),
+                    ("state_since", "running_since"),
+                    ("deadline_at", "not_before"),
                 ]
             },
         ),
@@ -63,20 +56,13 @@ class TaskAdmin(ReadOnlyAdmin):
             _("What was asked for"),
             {
                 "fields": [
-                    "rank",
-                    "generation",
-                    "image",
-                    "engine",
-                    "model_path",
-                    "gpu_required",
-                    "gpu_type",
-                    "ports",
-                    "env_names",
-                    "volumes",
-                    "command",
-                    "kv_offload_gb",
-                    "estimated_gpu_memory_mb",
-                    "timeout_seconds",
+                    ("image", "engine"),
+                    ("model_path", "timeout_seconds"),
+                    ("gpu_required", "gpu_type"),
+                    ("rank", "generation"),
+                    ("kv_offload_gb", "estimated_gpu_memory_mb"),
+                    ("ports", "volumes"),
+                    ("env_names", "command"),
                     "created_at",
                 ]
             },
@@ -86,8 +72,8 @@ class TaskAdmin(ReadOnlyAdmin):
     class Media:
         css = {"all": ["css/log.css"]}
 
-    @display(description=_("state"), ordering="state", label=STATE_COLOURS)
-    def shown_state(self, row: Task) -> tuple[str, str]:
+    @display(description=_("state"), ordering="state")
+    def shown_state(self, row: Task) -> str:
         return state_label(row.state)
 
     @display(description=_("reason"))

@@ -9,7 +9,7 @@ from apps.core.clock import utc_now
 from apps.core.errors import Refusal
 from apps.core.scopes import TENANT
 from apps.portal.forms import IssueKeyForm
-from apps.portal.pages import is_fragment, page
+from apps.portal.pages import is_fragment, page, person
 from apps.tenants import selectors, services
 from apps.tenants.models import ApiKey
 from apps.tenants.scope import Viewer, pick_tenant, viewer_of
@@ -28,7 +28,7 @@ def key_list(request: HttpRequest) -> HttpResponse:
         key, plain = services.issue_key(
             actor=viewer,
             tenant=tenant,
-            member=request.user,
+            member=person(request),
             name=form.cleaned_data["name"],
             allowed_models=form.allowed(),
             now=utc_now(),

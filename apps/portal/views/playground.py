@@ -13,7 +13,7 @@ from apps.core.errors import Refusal
 from apps.core.problems import problem_response
 from apps.core.scopes import TENANT
 from apps.portal.forms import tenant_choices
-from apps.portal.pages import page
+from apps.portal.pages import page, person
 from apps.tenants import services
 from apps.tenants.scope import pick_tenant, viewer_of
 from apps.workloads import selectors as workloads
@@ -45,7 +45,7 @@ def issue_key(request: HttpRequest) -> HttpResponse:
         key, plain = services.issue_key(
             actor=viewer,
             tenant=pick_tenant(viewer, request.POST.get("tenant") or None),
-            member=request.user,
+            member=person(request),
             name=_("playground"),
             expires_at=now + timedelta(seconds=settings.PLAYGROUND_KEY_TTL_S),
             now=now,
@@ -63,7 +63,7 @@ def _words() -> dict[str, str]:
         "no_key": _("Paste an API key first, or make one for this page."),
         "no_model": _("Choose a model first."),
         "key_refused": _("The gateway does not know this key, or it is revoked or expired."),
-        "key_good": _("Key accepted; it may call %(n)s models."),
+        "key_good": _("Key accepted; models it may call: %(n)s."),
         "key_no_models": _("Key accepted, but it may call no model yet."),
         "key_made": _("Made a key for this page; it ends by itself. It is gone when you leave."),
         "unreachable": _("The server does not answer. Check the connection and try again."),

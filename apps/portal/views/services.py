@@ -129,4 +129,4 @@ def delete(request: HttpRequest, group_id: str) -> HttpResponse:
 
 def _suspended(viewer: Viewer) -> list[dict[str, Any]]:
     rows = Tenant.objects.filter(pk__in=viewer.roles, status=TenantStatus.SUSPENDED)
-    return list(rows.values("name", "suspended_reason"))
+    return [{"name": row.name, "suspended_reason": row.suspended_reason} for row in rows]

@@ -1,0 +1,78 @@
+"""A console with one row of every kind, and the client of an operator."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from agent.contract.states import State
+from apps.catalog.models import CatalogModel
+from apps.core.models import Lease, PublishedVersion, TickRun
+from apps.fleet.models import NodeAlert, Port
+from apps.routing.models import InferenceEndpoint, ModelRoute
+from apps.streams.models import LogChunk
+from apps.tenants.models import User
+from apps.usage.models import UsageFile, UsageRecord
+from apps.workloads.models import Event, GroupWarning
+from tests import factories
+from tests.factories import NOW
+
+
+@pytest.fixture
+def operator_client(operator: User) -> Client:
+    client = Client()
+    client.force_login(operator)
+    return client
+
+
+@pytest.fixture
+def full(operator: User) -> dict[str, Any]:
+    """At least one row of every model that the console shows."""
+    tenant = factories.make_tenant()
+    member = factories.make_member(tenant)
+    factories.make_shared_group(tenant)
+    key, plain = factories.make_key(tenant, member)
+    node = factories.make_node(cards=2)
+    factories.make_join_token(operator)
+    refusals = [{"code": "cards_short", "params": {"nodes": 1, "wanted": 4, "free": 2}}]
+    group = factories.make_group(tenant, member)
+    task = factories.make_task(
+        group,
+        node=node,
+        attempt=1,
+        reason_code="insufficient_resources",
+        reason_params={"nodes": 1},
+        refusals=refusals,
+        last_error={"code": "exited", "params": {"exit_code": 3}, "log_lines": ["<b>boom</b>"]},
+        env={"HF_TOKEN": "very-secret-value"},
+    )
+    failed = factories.make_task(factories.make_group(tenant, member, state=State.FAILED), state=State.FAILED)
+    claim = factories.make_claim(task, node, percent=50)
+    Event.objects.create(group=group, task=task, code="created", actor="x", to_state="pending", at=NOW)
+    GroupWarning.objects.create(group=group, code="endpoint_without_port")
+    ModelRoute.objects.create(tenant=tenant, model_name="tiny-model", group=group)
+    InferenceEndpoint.objects.create(
+        tenant=tenant, created_by=member, name="e", group=group, api_key=key, port=8000
+    )
+    Port.objects.create(node=node, number=20000, owner=task.public_id, attempt=1, container_port=8000)
+    NodeAlert.objects.create(node=node, code="clock_skew", params={"skew_s": 90}, first_at=NOW, last_at=NOW)
+    CatalogModel.objects.create(name="tiny-model", path="/m/t.gguf", image="llama.cpp:server")
+    UsageRecord.objects.create(
+        request_id="r-1", started_at=NOW, path="/v1/chat/completions", ending="completed", http_status=200
+    )
+    UsageFile.objects.create(name="u-1.ndjson", offset=10)
+    TickRun.objects.create(name="scheduling.place", outcome="done", finished_at=NOW, duration_ms=4)
+    Lease.objects.create(name="scheduling.place")
+    PublishedVersion.objects.update_or_create(name="gateway")
+    LogChunk.objects.create(task=task, attempt=1, start=0, end=3, file="logs/x", created_at=NOW)
+    return {
+        "tenant": tenant,
+        "member": member,
+        "key": key,
+        "plain": plain,
+        "node": node,
+        "group": group,
+        "task": task,
+        "failed": failed,
+        "claim": claim,
+    }

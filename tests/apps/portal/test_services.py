@@ -1,0 +1,193 @@
+"""The services pages: empty, full, broken, and out of sight for strangers."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from agent.contract.states import State
+from apps.catalog.models import CatalogModel
+from apps.tenants.models import ApiKey, Role, Tenant, TenantStatus, User
+from apps.workloads.models import Task, TaskGroup
+from tests import factories
+from tests.apps.portal.conftest import browser
+
+LIST = reverse("portal:services")
+CREATE = reverse("portal:service_create")
+
+
+def address(group: TaskGroup, what: str = "service") -> str:
+    return reverse(f"portal:{what}", args=[group.public_id])
+
+
+def test_empty_list_says_what_to_do(page: Client) -> None:
+    text = page.get(LIST).content.decode()
+    assert "No service yet" in text
+    assert CREATE in text
+
+
+def test_person_without_a_tenant_is_told_whom_to_ask(db: None) -> None:
+    text = browser(factories.make_user()).get(LIST).content.decode()
+    assert "You belong to no tenant yet" in text
+    assert CREATE not in text
+
+
+@pytest.mark.req("SVC-13")
+def test_list_shows_state_reason_replicas_engine_and_warnings(page: Client, service: TaskGroup) -> None:
+    text = page.get(LIST).content.decode()
+    assert 'data-state="failed"' in text
+    assert ">failed<" in text
+    assert "exit code 3" in text
+    assert "llamacpp" in text
+    assert "could not be made" in text
+
+
+def test_polling_gets_the_list_alone(page: Client, service: TaskGroup) -> None:
+    text = page.get(LIST, headers={"HX-Request": "true"}).content.decode()
+    assert "chat" in text
+    assert "<html" not in text
+
+
+def test_detail_tells_everything_and_escapes_what_engines_wrote(page: Client, service: TaskGroup) -> None:
+    text = page.get(address(service)).content.decode()
+    for shown in ("exit code 3", "2 node(s): offline", "Last error", "http://testserver/v1/chat/completions"):
+        assert shown in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert "<script>alert(1)" not in text
+    assert service.tasks.get().public_id in text
+
+
+def test_detail_never_shows_more_of_the_key_than_its_prefix(page: Client, service: TaskGroup) -> None:
+    key = ApiKey.objects.get()
+    text = page.get(address(service)).content.decode()
+    assert key.prefix in text
+    assert key.sha256 not in text
+
+
+@pytest.mark.req("TEN-04")
+@pytest.mark.parametrize("what", ["service", "service_stop", "service_start", "service_delete"])
+def test_strangers_and_wrong_ids_get_the_same_404(service: TaskGroup, what: str) -> None:
+    stranger = browser(factories.make_member())
+    ask = stranger.get if what == "service" else stranger.post
+    theirs = ask(address(service, what))
+    nobodys = ask(reverse(f"portal:{what}", args=["tg-aaaaaaaaaaaaaaaa"]))
+    assert theirs.status_code == nobodys.status_code == 404
+    service.refresh_from_db()
+    assert service.deleted_at is None
+
+
+@pytest.mark.req("TEN-02")
+def test_a_viewer_reads_and_changes_nothing(tenant: Tenant, service: TaskGroup) -> None:
+    reader = browser(factories.make_member(tenant, Role.VIEWER))
+    text = reader.get(address(service)).content.decode()
+    assert "delete-dialog" not in text
+    refused = reader.post(address(service, "service_delete"))
+    assert refused.status_code == 403
+    assert "Your role does not allow this." in refused.content.decode()
+
+
+def test_another_members_service_is_out_of_sight(tenant: Tenant, service: TaskGroup) -> None:
+    colleague = browser(factories.make_member(tenant))
+    assert colleague.get(address(service)).status_code == 404
+    assert "chat" not in colleague.get(LIST).content.decode()
+
+
+def test_suspended_tenant_is_said(tenant: Tenant, page: Client) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(
+        status=TenantStatus.SUSPENDED, suspended_reason="Invoice 12 is open."
+    )
+    text = page.get(LIST).content.decode()
+    assert "is suspended" in text
+    assert "Invoice 12 is open." in text
+
+
+def test_create_makes_the_service_and_shows_its_key_once(
+    page: Client, body: dict[str, Any], tenant: Tenant
+) -> None:
+    made = page.post(CREATE, body)
+    text = made.content.decode()
+    group = TaskGroup.objects.get(name="fresh")
+    assert made.status_code == 200
+    assert group.tenant == tenant
+    assert "sk-" in text
+    assert "no-store" in made["Cache-Control"]
+    key = text.split('id="new-key">')[1].split("<")[0]
+    again = page.get(address(group)).content.decode() + page.get(reverse("portal:keys")).content.decode()
+    assert key not in again
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("image", "no tag", "an image is written name:tag"),
+        ("gpu_required", "99", "it must be from"),
+        ("gpu_memory_utilization", "101", "it must be from"),
+        ("model_path", "", "needs task.model_path"),
+    ],
+)
+def test_a_refusal_stands_beside_its_field(
+    page: Client, body: dict[str, Any], field: str, value: str, sentence: str
+) -> None:
+    answer = page.post(CREATE, {**body, field: value})
+    assert any(sentence in str(error) for error in answer.context["form"].errors[field])
+    assert sentence in answer.content.decode()
+    assert not TaskGroup.objects.exists()
+
+
+def test_a_taken_name_is_said_beside_the_name(page: Client, body: dict[str, Any], service: TaskGroup) -> None:
+    answer = page.post(CREATE, {**body, "name": service.name})
+    assert "already taken" in str(answer.context["form"].errors["name"])
+
+
+def test_suspended_tenant_can_not_create(page: Client, body: dict[str, Any], tenant: Tenant) -> None:
+    Tenant.objects.filter(pk=tenant.pk).update(status=TenantStatus.SUSPENDED, suspended_reason="why")
+    text = page.post(CREATE, body).content.decode()
+    assert "The tenant is suspended: why" in text
+
+
+@pytest.mark.req("SVC-06")
+def test_a_catalog_model_fills_the_model_name_and_a_typed_path_sends_none(
+    page: Client, body: dict[str, Any]
+) -> None:
+    model = CatalogModel.objects.create(name="Qwen", path="/m/q.gguf", image="llama.cpp:server")
+    chosen = {**body, "model": model.public_id, "model_path": "", "image": "", "name": "by-choice"}
+    page.post(CREATE, chosen)
+    page.post(CREATE, {**body, "name": "by-hand"})
+    assert TaskGroup.objects.get(name="by-choice").model_name == "Qwen"
+    assert Task.objects.get(group__name="by-choice").model_path == "/m/q.gguf"
+    assert TaskGroup.objects.get(name="by-hand").model_name == "by-hand"
+
+
+def test_several_tenants_are_asked_for(member: User, body: dict[str, Any]) -> None:
+    other = factories.make_tenant()
+    factories.make_member(other, user=member)
+    page = browser(member)
+    assert page.post(CREATE, body).context["form"].errors["tenant"]
+    page.post(CREATE, {**body, "tenant": other.slug})
+    assert TaskGroup.objects.get().tenant == other
+
+
+@pytest.mark.req("LIFE-04")
+def test_stop_start_and_delete_go_through(page: Client, tenant: Tenant, member: User) -> None:
+    group = factories.make_group(tenant, member, name="going")
+    task = factories.make_task(group)
+    page.post(address(group, "service_stop"))
+    task.refresh_from_db()
+    assert task.state == State.STOPPED
+    assert "Nothing to stop" in page.post(address(group, "service_stop"), follow=True).content.decode()
+    page.post(address(group, "service_start"))
+    task.refresh_from_db()
+    assert task.state == State.PENDING
+    left = page.post(address(group, "service_delete"), follow=True)
+    assert "going is deleted" in left.content.decode()
+    assert page.get(address(group)).status_code == 404
+
+
+def test_changes_need_a_post_with_a_token(member: User, service: TaskGroup) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(member)
+    assert client.get(address(service, "service_delete")).status_code == 405
+    assert client.post(address(service, "service_delete")).status_code == 403
+    service.refresh_from_db()
+    assert service.deleted_at is None
