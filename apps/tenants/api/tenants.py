@@ -14,12 +14,13 @@ from apps.core.clock import utc_now
 from apps.core.errors import FieldError, Forbidden, Invalid
 from apps.tenants import selectors, services
 from apps.tenants.api import shapes
-from apps.tenants.models import User
+from apps.tenants.models import Membership, Tenant, User
 from apps.tenants.scope import MANAGES_ALL, Viewer, viewer_of
 
 
 class TenantList(GenericAPIView[Any]):
     scope = scopes.TENANT
+    queryset = Tenant.objects.none()  # for the schema; rows come from selectors
     serializer_class = shapes.TenantShape
 
     @extend_schema(tags=["people"], operation_id="list_tenants", responses=shapes.TenantShape(many=True))
@@ -87,6 +88,7 @@ class TenantDetail(GenericAPIView[Any]):
 
 class MemberList(GenericAPIView[Any]):
     scope = scopes.TENANT
+    queryset = Membership.objects.none()  # for the schema; rows come from selectors
     serializer_class = shapes.MemberShape
 
     @extend_schema(tags=["people"], operation_id="list_members", responses=shapes.MemberShape(many=True))

@@ -179,7 +179,6 @@ def test_cards_of_a_driver_that_does_not_answer_have_not_vanished(node):
     assert node.cards.get().present
 
 
-
 def test_what_could_not_be_read_is_neither_zero_nor_a_change(node):
     beat(node, 1, cards=[card(driver_version="570", compute_capability="8.9")])
     beat(node, 2, cards=[card(vram_total_mb=None, vram_used_mb=None)])

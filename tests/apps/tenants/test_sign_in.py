@@ -4,7 +4,7 @@ import time
 
 import pytest
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
-from django.test import Client
+from django.test import AsyncClient, Client
 from django.urls import reverse
 from django.utils import timezone
 from rest_framework.test import APIClient
@@ -158,3 +158,14 @@ def test_no_password_reaches_a_log_or_a_row(client, member, caplog):
     assert secret not in caplog.text
     assert AccessAttempt.objects.exists()
     assert not [row for row in AccessAttempt.objects.values() if secret in str(row)]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_lock_out_answers_the_same_under_asgi(settings):
+    client = AsyncClient()
+    for n in range(settings.AXES_FAILURE_LIMIT + 1):
+        answer = await client.post(
+            TOKEN, {"username": "nobody", "password": f"guess-{n}"}, content_type="application/json"
+        )
+    assert answer.status_code == 429 and answer["Retry-After"] == "300"
+    assert answer.json()["code"] == "sign_in_locked"
