@@ -16,6 +16,7 @@ IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
 LOOK_EVERY_S = 0.5
 STILL_EVERY_S = 15.0  # an unchanged state is told again this often, so that a wait never looks hung
 LOADING_MAX_S = 300
+PUBLISHED_WITHIN_S = 1.0  # the gateway reads the published version each second
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ def wait_until_answers(base_url: str, key: str, model: str, *, give_up_s: float)
     """
     api, give_up_at = Api(base_url, key, timeout_s=give_up_s), time.monotonic() + give_up_s
     body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+    time.sleep(PUBLISHED_WITHIN_S)  # a call before would leave a refused one in the usage records
     while time.monotonic() < give_up_at:
         began = time.monotonic()
         try:

@@ -21,6 +21,7 @@ from celery.beat import Scheduler, Service
 log = logging.getLogger("heteroflow.ops")
 
 QUEUES = ("ticks", "work", "scheduling")
+KEEP_ALIVE_S = 75
 SWITCH_INTERVAL_S = 0.0005  # a busy tick thread must not hold up streams for Python's usual 5 ms
 
 
@@ -50,6 +51,8 @@ class EmbeddedServer:
                 access_log=False,
                 server_header=False,
                 ws_ping_interval=20,
+                # Longer than an agent's heartbeat, else its connection closes as the next one goes out.
+                timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=int(drain_s),
             )
         )

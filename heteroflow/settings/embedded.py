@@ -31,7 +31,7 @@ DATABASES = {
         },
     }
 }
-CELERY_BROKER_URL = "memory://"
+CELERY_BROKER_URL = "memory://here"  # a name, since kombu warns about none
 CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.05}
 CHANNEL_LAYERS = {"default": {"BACKEND": "heteroflow.layers.LoopAwareInMemoryLayer"}}
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}

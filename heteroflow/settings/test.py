@@ -27,7 +27,7 @@ DATABASES = {
 }
 if env.str("TEST_DATABASE_URL", default=""):
     DATABASES = {"default": env.db("TEST_DATABASE_URL")}
-CELERY_BROKER_URL = "memory://"
+CELERY_BROKER_URL = "memory://here"  # a name, since kombu warns about none
 CHANNEL_LAYERS = {"default": {"BACKEND": "heteroflow.layers.LoopAwareInMemoryLayer"}}
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
