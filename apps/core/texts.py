@@ -66,6 +66,7 @@ TEXTS: dict[str, Promise] = {
     "port_not_declared": _(
         "%(field)s is %(value)s; it must be one of the group's declared or mapped ports: %(ports)s."
     ),
+    "engine_not_told": _("The image %(value)s tells no engine; name one in task.engine: %(offered)s."),
     "not_yet_offered": _("%(field)s is %(value)s, which this version does not run yet; use %(offered)s."),
     "tenant_required": _("You belong to several tenants; name one in `tenant`: %(choices)s."),
     "no_tenant": _("You belong to no tenant; ask a platform operator to add you to one."),

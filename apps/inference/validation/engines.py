@@ -41,6 +41,10 @@ def check_engine(
         place = "engine" if worker.engine else "image"
         shown = worker.engine or label or worker.image
         task.refuse(place, "not_yet_offered", shown, offered=", ".join(ENGINES))
+    named_well = not any(error.field == task.at("image") for error in task.errors)
+    if not engine and named_well and task_type is TaskType.INFERENCE and not worker.command:
+        # It would start as a plain container with nothing to tell it the model.
+        task.refuse("engine", "engine_not_told", worker.image, offered=", ".join(ENGINES))
     return engine
 
 

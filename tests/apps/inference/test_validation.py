@@ -271,7 +271,7 @@ def test_names_are_trimmed_and_stand_in_for_a_missing_model_name() -> None:
     ("changes", "expected"),
     [
         ({}, "inference"),
-        ({"enable_api": False, "task.image": "team/thing:1"}, "inference"),
+        ({"enable_api": False, "task.image": "team/thing:1", "task.engine": "vllm"}, "inference"),
         ({"task.model_path": "", "task.image": "team/thing:1", "task.command": ["x"]}, "inference"),
         ({"task.model_path": "", "enable_api": False, "task.command": ["x"]}, "inference"),
         (
@@ -382,6 +382,12 @@ def test_secrets_are_never_echoed() -> None:
 
 
 @pytest.mark.req("SVC-02")
+@pytest.mark.req("SVC-10", "ENG-02")
+def test_a_model_whose_engine_nothing_tells_is_refused_before_it_starts_as_a_plain_container() -> None:
+    assert refusals({"task.image": "team/thing:1"}) == [("task.engine", "engine_not_told")]
+    assert check({"task.image": "team/thing:1", "task.command": ["serve"]})
+
+
 def test_all_broken_rules_come_at_once() -> None:
     found = refusals({"name": "", "task.image": "x", "priority": -1, "zzz": 1, "gpu_required": 1})
     assert set(found) == {
