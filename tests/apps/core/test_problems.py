@@ -2,7 +2,6 @@
 
 import io
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,7 +90,6 @@ def test_errors_of_serializers_take_the_same_shape():
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        (b"", "malformed_json"),
         (b"{", "malformed_json"),
         (b"\xff\xfe", "malformed_json"),
         (b'{"a": NaN}', "malformed_json"),
@@ -102,10 +100,8 @@ def test_errors_of_serializers_take_the_same_shape():
     ],
 )
 def test_what_is_no_json_object_is_refused(body, code):
-    response = Echo.as_view()(RequestFactory().generic("POST", "/x", body, content_type="application/json"))
-    if body == b"":  # an empty body is read as no data at all by the framework
-        assert response.status_code in (200, 400)
-        return
+    response = ask(body=body)
+
     assert (response.status_code, response.data["code"]) == (400, code)
 
 
@@ -179,9 +175,8 @@ async def test_the_id_also_follows_async_views():
     async def view(request: Any) -> Any:
         return problems.problem_response(errors.NotFound())
 
-    answer = await RequestIdMiddleware(view)(
-        RequestFactory().get("/", headers={"X-Request-Id": "caller-12345"})
-    )
+    request = RequestFactory().get("/", headers={"X-Request-Id": "caller-12345"})
+    answer = await RequestIdMiddleware(view)(request)
 
     assert json.loads(answer.content)["request_id"] == answer["X-Request-Id"] == "caller-12345"
 
@@ -206,4 +201,4 @@ def test_unknown_api_paths_answer_in_the_shape(api_client):
 
     assert response.status_code in (401, 404)
     assert set(response.json()) == KEYS
-    assert SimpleNamespace(**response.json()).request_id == response["X-Request-Id"]
+    assert response.json()["request_id"] == response["X-Request-Id"]
