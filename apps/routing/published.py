@@ -10,6 +10,7 @@ from apps.core import versions
 from apps.core.secrets import derive_engine_key
 from apps.routing.models import ModelRoute
 from apps.routing.table import Key, Replica, Route, Table
+from apps.tenants import selectors as people
 from apps.tenants.models import ApiKey, TenantStatus
 from apps.workloads import selectors as work
 from apps.workloads.selectors import ReadyReplica
@@ -23,18 +24,13 @@ def read_version() -> int:
 def load_table() -> Table:
     """The whole table. The version is read first, so that rows may be newer than it says, never older."""
     version = read_version()
-    live = ApiKey.objects.filter(revoked_at__isnull=True).select_related("tenant", "member")
-    keys = {key.sha256: _build_key(key) for key in live.iterator()}
+    keys = {key.sha256: _build_key(key) for key in people.live_keys().iterator()}
     return Table(version=version, keys=keys, routes=_load_routes())
 
 
 def find_key(sha256_hex: str) -> Key | None:
     """One live key that may be newer than the table; None for an unknown or revoked one."""
-    found = (
-        ApiKey.objects.filter(sha256=sha256_hex, revoked_at__isnull=True)
-        .select_related("tenant", "member")
-        .first()
-    )
+    found = people.live_keys().filter(sha256=sha256_hex).first()
     return None if found is None else _build_key(found)
 
 

@@ -45,3 +45,10 @@ def keys(viewer: Viewer) -> QuerySet[ApiKey]:
 def key_by_id(viewer: Viewer, public_id: str) -> ApiKey:
     """Raises NotFound."""
     return get_visible(viewer, ApiKey.objects.select_related("tenant", "member"), public_id, creator="member")
+
+
+def live_keys() -> QuerySet[ApiKey]:
+    """The keys that open anything at all, whosever they are (for the gateway): not revoked, and
+    their member's account is active. Expiry and suspension are judged at each call (GW-02)."""
+    rows = ApiKey.objects.filter(revoked_at__isnull=True, member__is_active=True)
+    return rows.select_related("tenant", "member")

@@ -11,6 +11,7 @@ from unfold.decorators import display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from apps.console.admin.base import OperatorAdmin, ReadOnlyRows
+from apps.tenants import services
 from apps.tenants.models import Membership, User
 
 # Roles are memberships (TEN-02); Django's own groups grant nothing here.
@@ -50,6 +51,11 @@ class UserAdmin(OperatorAdmin, DjangoUserAdmin):
     @display(description=_("operator"), boolean=True)
     def operator(self, row: User) -> bool:
         return row.is_operator
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        if change and "is_active" in form.changed_data:
+            services.set_active(user=obj, active=obj.is_active)
 
     def get_inlines(self, request: HttpRequest, obj: Any = None) -> Any:
         return self.inlines if obj else []

@@ -41,6 +41,14 @@ def create_user(
     return user
 
 
+def set_active(*, user: User, active: bool) -> None:
+    """Open or close an account. A closed one signs in nowhere and its keys open nothing from the
+    gateway's next look on; nothing of it is deleted. Operators only, which is the caller's to check."""
+    with transaction.atomic():
+        User.objects.filter(pk=user.pk).update(is_active=active)
+        versions.bump()
+
+
 def add_member(*, actor: Viewer, tenant: Tenant, user: User, role: str = Role.MEMBER) -> Membership:
     """Raises Forbidden for anyone but operators, owners and admins; Invalid for a role above the
     actor's own; Conflict `already_a_member`."""

@@ -14,6 +14,7 @@ from apps.routing import published
 from apps.routing.models import ModelRoute
 from apps.routing.services import create_route
 from apps.tenants.models import Tenant, TenantStatus
+from apps.tenants.services import set_active
 from apps.workloads.models import Task, TaskGroup
 from tests import factories
 from tests.factories import NOW
@@ -56,6 +57,18 @@ def test_a_revoked_or_unknown_key_is_not_found(tenant: Tenant) -> None:
     _, revoked = factories.make_key(tenant, revoked_at=NOW)
     assert published.find_key(sha256_hex(revoked)) is None
     assert published.find_key("0" * 64) is None
+
+
+@pytest.mark.req("GW-02")
+def test_the_keys_of_a_closed_account_open_nothing(tenant: Tenant) -> None:
+    member = factories.make_member(tenant)
+    _, plain = factories.make_key(tenant, member)
+    before = published.read_version()
+    set_active(user=member, active=False)
+    assert published.read_version() > before
+    assert published.load_table().keys == {} and published.find_key(sha256_hex(plain)) is None
+    set_active(user=member, active=True)
+    assert published.find_key(sha256_hex(plain)) is not None
 
 
 @pytest.mark.req("GW-02")
