@@ -11,6 +11,7 @@ from channels.auth import AuthMiddlewareStack
 from channels.routing import URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.core.handlers.asgi import ASGIHandler
+from django.urls import re_path
 
 from apps.agentlink.routing import websocket_urlpatterns as agent_sockets
 from apps.gateway.wiring import build_gateway
@@ -26,15 +27,23 @@ AGENT_SOCKET = "/ws/agent"
 DJANGO_UNDER_V1 = ("/v1/control/", "/v1/files", "/v1/batches")
 
 
+async def refuse_socket(scope: Scope, receive: Receive, send: Send) -> None:
+    """Where no websocket is: closed before it opens, and no error in the log."""
+    await receive()
+    await send({"type": "websocket.close", "code": 4404})
+
+
 class Application:
     """One door for all three; its lifespan is the gateway's."""
 
     def __init__(self, django: ASGIHandler) -> None:
         self.django = django
         self.gateway = build_gateway()
+        elsewhere = re_path("", refuse_socket)  # type: ignore[arg-type]  # a socket, not a view
+        people = URLRouter([*people_sockets, elsewhere])
         # An agent sends no Origin and brings its own credential; a browser must come from our pages.
-        self.agents = URLRouter(agent_sockets)
-        self.people = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(people_sockets)))
+        self.agents = URLRouter([*agent_sockets, elsewhere])
+        self.people = AllowedHostsOriginValidator(AuthMiddlewareStack(people))
         health.watch("gateway", self.gateway.ready)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -243,6 +243,14 @@ def running_stack(folder: Path, *, layers: int = 2, **environment: str) -> Itera
 
 @pytest.fixture(scope="session")
 def running_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One stack for all tests that only use it. They share its tenant, so each makes its own things."""
+    """One stack for all tests that only use it. They share its tenant, so each makes its own things.
+
+    Whatever the tests did, no process of it may have logged a traceback or a secret (OPS-08).
+    """
     with running_stack(tmp_path_factory.mktemp("stack")) as stack:
         yield stack
+        logged = [line for line in stack.printed().splitlines() if line.startswith("[")]
+    secrets = [stack.api_key, stack.member_password, stack.operator_password]
+    assert logged
+    assert [line for line in logged if "Traceback" in line] == []
+    assert [line for line in logged if any(secret and secret in line for secret in secrets)] == []

@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -69,6 +70,8 @@ class EmbeddedServer:
     def run(self) -> int:
         """Serve until SIGTERM or SIGINT. The exit code: 0 when asked to stop, 1 when something broke."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        # WhiteNoise's files: short, ours, and read whole; the warning would come with each page.
+        warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._start_thread("celery-worker", self.worker.start)
