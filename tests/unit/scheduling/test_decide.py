@@ -219,6 +219,7 @@ def test_inference_and_other_work_never_share_a_card(task_type):
 
     assert Code.CARDS_SHORT in codes(one(task(1, task_type=task_type, percent=10, engine=""), nodes))
     assert places(one(task(1, percent=10), nodes)) == {1: (1, (1,))}
+    assert Code.CARDS_SHORT in codes(one(task(1, percent=10), node(1, other)))
 
 
 @pytest.mark.req("SCHED-09", "SHARE-01")
@@ -258,6 +259,19 @@ def test_a_promise_goes_to_the_fullest_card_that_has_room():
     plan = decide(world([task(1, percent=30)], [node(1, card(1), card(2)), begun]), NOW)
 
     assert places(plan) == {1: (2, (4,))}
+
+
+def test_a_shape_sees_what_other_shapes_began_meanwhile():
+    """Two promises of another shape fill a card of the second node; the third task joins them there
+    instead of its own kind on the first."""
+    nodes = [node(1, card(1)), node(2, card(2, model="A100"))]
+    tasks = [
+        task(1, percent=30),
+        *(task(n, percent=30, gpu_type="A100") for n in (2, 3)),
+        task(4, percent=30),
+    ]
+
+    assert places(decide(world(tasks, nodes), NOW))[4] == (2, (2,))
 
 
 def test_replicas_of_one_group_spread_over_nodes():
