@@ -1,0 +1,91 @@
+"""Debian's Chromium by Playwright against a whole running stack; a page that throws fails its test."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.stack import Stack
+
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Fails, never skips, where Chromium is missing: `apt-get install chromium`.
+
+    One a module, not a session: while it lives its event loop counts as running in this thread, and
+    async tests and Django's queries in other modules would be refused.
+    """
+    assert CHROMIUM.exists(), f"{CHROMIUM} is missing; install Debian's chromium or set CHROMIUM"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
+    """`open_page(**context options)`: a fresh browser's page. What it throws or its policy blocks is an
+    error of the test."""
+    contexts: list[BrowserContext] = []
+    errors: list[str] = []
+
+    def build(**options: object) -> Page:
+        settings = {"viewport": {"width": 1280, "height": 800}, "locale": "en-US", **options}
+        context = chromium.new_context(**settings)  # type: ignore[arg-type]
+        context.set_default_timeout(20_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on(
+            "console",
+            lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None,
+        )
+        return page
+
+    yield build
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+@pytest.fixture
+def picture() -> Callable[[Page, str], None]:
+    """Keeps a screenshot for the README where HETEROFLOW_PICTURES is set."""
+
+    def take(page: Page, name: str) -> None:
+        if os.environ.get("HETEROFLOW_PICTURES"):
+            PICTURES.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=PICTURES / f"{name}.png")
+
+    return take
+
+
+@pytest.fixture
+def portal(running_server: Stack, open_page: Callable[..., Page]) -> Page:
+    """The portal, signed in as the demo tenant's member."""
+    page = open_page()
+    sign_in(page, running_server)
+    return page
+
+
+def sign_in(page: Page, stack: Stack) -> None:
+    """Sign in to the portal by its form."""
+    page.goto(f"{stack.base_url}/")
+    page.fill("#id_username", "demo")
+    page.fill("#id_password", stack.member_password or "")
+    page.press("#id_password", "Enter")
+    page.wait_for_url("**/services/")
