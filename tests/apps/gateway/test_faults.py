@@ -191,7 +191,7 @@ async def test_engines_refusal_keeps_its_status(
 @pytest.mark.req("GW-01")
 @pytest.mark.parametrize(
     ("status", "expected"),
-    [(500, 502), (501, 502), (503, 503), (504, 504), (302, 502), (401, 502), (403, 502)],
+    [(500, 502), (501, 400), (503, 503), (504, 504), (302, 502), (401, 502), (403, 502)],
 )
 async def test_engines_faults_become_gateway_statuses(
     gateway: RunningGateway, engine: MockEngine, http: aiohttp.ClientSession, status: int, expected: int
