@@ -11,6 +11,8 @@ def main() -> None:
         from apps.ops.prelaunch import prepare_or_exit
 
         prepare_or_exit()
+    # Any command may send hints; without this they would go to a broker of Celery's own choice.
+    import heteroflow.celery  # noqa: F401
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)

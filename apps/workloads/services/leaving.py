@@ -1,5 +1,6 @@
 """Stopping, starting again, deleting: intents that the loops and agents carry out (SVC-12)."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,11 +11,13 @@ from django.db import transaction
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.states import Desired, Phase, State
 from apps.core import hints
-from apps.core.leases import Held
+from apps.core.leases import Held, LeaseLost
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Claim, Task, TaskGroup
 from apps.workloads.services.reporting import release
 from apps.workloads.state import lock_groups, move_of, transition
+
+log = logging.getLogger("heteroflow.workloads")
 
 
 @dataclass(frozen=True)
@@ -126,10 +129,17 @@ def finish_deleted(*, lease: Held, now: datetime) -> list[str]:
     gone: list[str] = []
     ended = [State.STOPPED, State.COMPLETED, State.FAILED]
     for group in TaskGroup.objects.filter(deleted_at__isnull=False):
-        with lease.transaction():
-            busy = group.tasks.exclude(state__in=ended).exists()
-            held = Claim.objects.filter(task__group=group, released_at__isnull=True).exists()
-            if not busy and not held:
-                gone += group.tasks.values_list("public_id", flat=True)
+        try:
+            with lease.transaction():
+                busy = group.tasks.exclude(state__in=ended).exists()
+                held = Claim.objects.filter(task__group=group, released_at__isnull=True).exists()
+                if busy or held:
+                    continue
+                tasks = list(group.tasks.values_list("public_id", flat=True))
                 group.delete()
+            gone += tasks
+        except LeaseLost:
+            raise
+        except Exception:
+            log.exception("group %s could not be removed; the others go on", group.public_id)
     return gone
