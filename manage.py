@@ -12,8 +12,9 @@ def main() -> None:
 
         prepare_or_exit()
     # Any command may send hints; without this they would go to a broker of Celery's own choice.
-    import heteroflow.celery  # noqa: F401
     from django.core.management import execute_from_command_line
+
+    import heteroflow.celery  # noqa: F401
 
     execute_from_command_line(sys.argv)
 
