@@ -39,7 +39,8 @@ TEXTS: dict[str, Promise] = {
     "blank": _("%(field)s must not be blank."),
     "bad_characters": _("%(field)s holds characters that are not allowed there (control characters or NUL)."),
     "bad_name": _(
-        "%(field)s is %(value)s; use letters, digits, dot, underscore, colon, slash and hyphen, without blanks."
+        "%(field)s is %(value)s; use letters, digits, dot, underscore, colon, slash and hyphen,"
+        " without blanks."
     ),
     "bad_image": _("%(field)s is %(value)s; an image is written name:tag or name@sha256:digest."),
     "model_name_from_name": _(
