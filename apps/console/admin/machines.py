@@ -130,6 +130,8 @@ class NodeAdmin(OperatorAdmin):
         services.change_node(actor=viewer_of(request.user), node=obj, changes=changed)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        for formset in formsets:  # read-only rows; the change's log entry asks what they saved
+            self.save_formset(request, form, formset, change=change)
         given = form.cleaned_data
         services.change_node(
             actor=viewer_of(request.user),
