@@ -108,7 +108,7 @@ def test_the_newest_run_of_a_machine_wins_at_once_and_the_older_is_ignored(node)
     assert Card.objects.get(node=node).present
 
 
-@pytest.mark.req("AGENT-02", "TIME")
+@pytest.mark.req("AGENT-02", "AGENT-02")
 def test_a_clock_that_was_set_back_locks_no_machine_out(node, settings):
     beat(node, 7)
     back = {"incarnation": "run-b", "started_at": NOW.timestamp() - 9999}
