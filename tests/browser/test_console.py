@@ -1,12 +1,13 @@
 """An operator in a real browser: overview, a task's live log, a key, a join token."""
 
 import re
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.stack import Stack
+from tests.stack import Stack, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -22,9 +23,33 @@ def console(running_server: Stack, open_page: Callable[..., Page]) -> Page:
     return page
 
 
-def test_overview(console: Page, picture: Callable[[Page, str], None]) -> None:
+@pytest.fixture
+def waiting(running_server: Stack) -> Iterator[str]:
+    """The name of a service that no node of the stack can take: it wants four cards."""
+    api, name = running_server.api(), f"four-cards-{uuid.uuid4().hex[:6]}"
+    task = {"image": "vllm/vllm-openai:latest", "gpu_required": 4, "model_path": "/models/qwen-32b"}
+    body = {"name": name, "parallelism": "tensor_parallel", "world_size": 4, "task": task}
+    group = api.call("POST", "/api/v1/task-groups", body)
+    yield name
+    api.call("DELETE", f"/api/v1/task-groups/{group['id']}")
+
+
+def test_overview_shows_nodes_loops_and_why_a_service_waits(
+    console: Page, running_server: Stack, waiting: str, picture: Callable[[Page, str], None]
+) -> None:
+    for _ in range(3):
+        running_server.ask()
+    overview = console.locator("#overview")
+
+    def told() -> bool:
+        console.reload()
+        text = overview.inner_text()
+        return waiting in text and "InsufficientResources" in text
+
+    until(told, "the queue shows the waiting service with its reason")
     expect(console.locator("[data-figure=nodes]")).to_contain_text("1")
-    expect(console.locator("#overview")).to_contain_text("scheduling.place")
+    expect(overview).to_contain_text("scheduling.place")
+    expect(overview).to_contain_text("node(s)")
     picture(console, "console")
 
 

@@ -1,6 +1,7 @@
 """A member in a real browser: services, live log, keys, playground, languages, phone."""
 
 import re
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -28,10 +29,36 @@ def test_sign_in_see_the_service_and_its_live_log(
     picture(portal, "portal")
 
 
+def test_create_watch_stop_and_delete_a_service(portal: Page, running_server: Stack) -> None:
+    name = f"made-here-{uuid.uuid4().hex[:6]}"
+    portal.click("text=New service")
+    portal.fill("#id_name", name)
+    portal.fill("#id_image", "no tag")
+    portal.fill("#id_model_path", str(next(running_server.data_dir.glob("models/*.gguf"))))
+    portal.fill("#id_gpu_required", "0")
+    portal.click("text=Create the service")
+    expect(portal.locator("#id_image_error")).to_contain_text("name:tag")
+    assert portal.locator("#id_image").get_attribute("aria-invalid") == "true"
+    portal.fill("#id_image", "ghcr.io/ggml-org/llama.cpp:server")
+    portal.click("text=Create the service")
+    expect(portal.locator("#new-key")).to_contain_text("sk-")
+    portal.click("text=To the service")
+    state = portal.locator("#service-body .summary .state")
+    expect(state).to_have_text("running", timeout=60_000)  # by polling, without a reload
+    portal.get_by_role("button", name="Stop", exact=True).click()
+    portal.locator("dialog[open]").get_by_role("button", name="Stop").click()
+    expect(state).to_have_text("stopped", timeout=30_000)
+    portal.get_by_role("button", name="Delete", exact=True).click()
+    portal.locator("dialog[open]").get_by_role("button", name="Delete").click()
+    portal.wait_for_url("**/services/")
+    expect(portal.locator("main")).to_contain_text(f"{name} is deleted.")
+    assert portal.get_by_role("link", name=name).count() == 0
+
+
 def test_the_page_tells_when_the_server_is_away_and_when_it_is_back(portal: Page) -> None:
-    portal.route("**/services/", lambda route: route.abort())
+    portal.route("**/services/?page=1", lambda route: route.abort())
     expect(portal.locator("#connection")).to_be_visible(timeout=15_000)
-    portal.unroute("**/services/")
+    portal.unroute("**/services/?page=1")
     expect(portal.locator("#connection")).to_be_hidden(timeout=15_000)
 
 

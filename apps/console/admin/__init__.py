@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 
 from apps.console.admin import (
+    cards,
     catalog,
     groups,
     keys,
@@ -25,6 +26,7 @@ from apps.console.admin import (
 admin.site.index_title = _("Overview")
 
 __all__ = [
+    "cards",
     "catalog",
     "groups",
     "keys",

@@ -1,5 +1,4 @@
-"""Nodes, cards and ports. What operators change of a node goes through fleet's services; cards and
-ports are what agents and placements wrote, and are read only."""
+"""Nodes and their join tokens. What operators change of a node goes through fleet's services."""
 
 from typing import Any
 
@@ -9,11 +8,11 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
-from apps.console.admin.base import OperatorAdmin, ReadOnlyAdmin, ReadOnlyRows, coloured
+from apps.console.admin.base import OperatorAdmin, ReadOnlyRows, coloured
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.fleet import services
-from apps.fleet.models import Card, Node, NodeAlert, Port
+from apps.fleet.models import Card, Node, NodeAlert
 from apps.fleet.selectors import is_online
 from apps.fleet.services.changes import PLAIN_FIELDS
 from apps.tenants.scope import viewer_of
@@ -212,51 +211,3 @@ def join_token_page(owner: OperatorAdmin, request: HttpRequest) -> TemplateRespo
         note=_("Run this on the machine that shall join. It is shown once and works once."),
         back=owner.page_of(),
     )
-
-
-@admin.register(Card)
-class CardAdmin(ReadOnlyAdmin):
-    """What agents report; an empty measured value means that the card did not answer."""
-
-    list_display = ["node", "index", "model", "vendor", "vram_total_mb", "used_mb", "busy", "present"]
-    list_filter = ["vendor", "model", "present"]
-    search_fields = ["uuid", "model", "node__name"]
-    list_select_related = ["node", "sample"]
-    fields = [
-        "node",
-        "index",
-        "uuid",
-        "vendor",
-        "model",
-        "vram_total_mb",
-        "used_mb",
-        "busy",
-        "temperature",
-        "driver_version",
-        "compute_capability",
-        "mig_capable",
-        "mps_capable",
-        "present",
-    ]
-
-    @display(description=_("used MB"), ordering="sample__vram_used_mb")
-    def used_mb(self, row: Card) -> int | None:
-        return row.sample.vram_used_mb if hasattr(row, "sample") else None
-
-    @display(description=_("busy %"))
-    def busy(self, row: Card) -> int | None:
-        return row.sample.utilization_percent if hasattr(row, "sample") else None
-
-    @display(description=_("temperature °C"))
-    def temperature(self, row: Card) -> int | None:
-        return row.sample.temperature_c if hasattr(row, "sample") else None
-
-
-@admin.register(Port)
-class PortAdmin(ReadOnlyAdmin):
-    """A port is freed when its agent confirms the exit, never here (SVC-12)."""
-
-    list_display = ["node", "number", "container_port", "owner", "attempt"]
-    list_filter = ["node"]
-    search_fields = ["owner", "number", "node__name"]
-    list_select_related = ["node"]

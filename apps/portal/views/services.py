@@ -4,6 +4,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -25,6 +26,7 @@ from apps.workloads import services as work
 from apps.workloads.models import TaskGroup
 
 SHOWN_EVENTS = 50
+SHOWN_SERVICES = 25
 
 
 @page(SIGNED_IN)
@@ -39,10 +41,11 @@ def home(request: HttpRequest) -> HttpResponse:
 def service_list(request: HttpRequest) -> HttpResponse:
     """All services that the viewer may see; htmx asks for the list alone."""
     viewer = viewer_of(request.user)
-    groups = workloads.groups(viewer)
+    shown_page = Paginator(workloads.groups(viewer), SHOWN_SERVICES).get_page(request.GET.get("page"))
     shown = {
         "section": "services",
-        "services": inference.describe_many(viewer, groups),
+        "services": inference.describe_many(viewer, shown_page.object_list),
+        "shown_page": shown_page,
         "poll_s": settings.PORTAL_POLL_S,
         "has_tenant": bool(tenant_choices(viewer)),
         "many_tenants": viewer.is_operator or len(viewer.roles) > 1,

@@ -43,6 +43,16 @@ def test_list_shows_state_reason_replicas_engine_and_warnings(page: Client, serv
     assert "could not be made" in text
 
 
+def test_many_services_come_in_pages(page: Client, tenant: Tenant, member: User) -> None:
+    for number in range(27):
+        factories.make_group(tenant, member, name=f"s{number:02}")
+    first = page.get(LIST)
+    assert len(first.context["services"]) == 25
+    assert "Page 1 of 2" in first.content.decode()
+    assert len(page.get(LIST, {"page": "2"}).context["services"]) == 2
+    assert page.get(LIST, {"page": "-7 or so"}).status_code == 200
+
+
 def test_polling_gets_the_list_alone(page: Client, service: TaskGroup) -> None:
     text = page.get(LIST, headers={"HX-Request": "true"}).content.decode()
     assert "chat" in text
