@@ -5,7 +5,7 @@ Owns which nodes a tenant may use. Never judges freshness by anything but the se
 
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -64,9 +64,14 @@ class NodeRow:
         return self.open_to_all or tenant_id in self.allowed_tenant_ids
 
 
+def silent_before(now: datetime) -> datetime:
+    """Nodes last heard of before this moment are silent (NODE_SILENT_S, by the server's receive time)."""
+    return now - timedelta(seconds=settings.NODE_SILENT_S)
+
+
 def is_online(last_seen_at: datetime | None, now: datetime) -> bool:
-    """Whether a node was heard of within NODE_SILENT_S, by the server's receive time."""
-    return last_seen_at is not None and (now - last_seen_at).total_seconds() <= settings.NODE_SILENT_S
+    """Whether a node was heard of and is not silent."""
+    return last_seen_at is not None and last_seen_at >= silent_before(now)
 
 
 def nodes_open_to(*tenant_ids: int) -> QuerySet[Node]:

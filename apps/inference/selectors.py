@@ -19,9 +19,9 @@ from apps.routing.describing import describe_endpoint, describe_route
 from apps.routing.models import InferenceEndpoint
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Event, Task, TaskGroup
+from apps.workloads.policy.moves import ENDED
 from apps.workloads.selectors import engine_of
 
-_GONE = frozenset({State.STOPPED, State.COMPLETED, State.FAILED})
 HIDDEN = "-"  # stands for the name of a node that the viewer may not see
 
 
@@ -66,7 +66,7 @@ def _describe(group: TaskGroup, seen: set[str], now: datetime) -> dict[str, Any]
         "status_since": group.state_since,
         "reason": _reason_of_group(group, tasks, seen),
         "replicas": {
-            "current": sum(task.state not in _GONE for task in every),
+            "current": sum(task.state not in ENDED for task in every),
             "ready": sum(task.state == State.RUNNING for task in every),
             "min": group.min_replicas,
             "max": group.max_replicas,

@@ -6,7 +6,7 @@ moved and how stands in workloads.services; when a silence is a loss, in `policy
 
 import logging
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -16,6 +16,7 @@ from apps.core.leases import Held, LeaseLost
 from apps.core.models import TickRun
 from apps.core.ticks import tick
 from apps.fleet.models import Liveness
+from apps.fleet.selectors import silent_before
 from apps.recovery.policy.silence import Heard, Terms, Verdict, judge, listening_since
 from apps.workloads import services
 
@@ -29,7 +30,7 @@ def sweep(lease: Held, now: datetime) -> dict[str, Any]:
     """One sweep. The answer counts what each step did; a step that failed stands in `failed`."""
     since = _listening(now)
     steps: list[tuple[str, Callable[[], Any]]] = [("lost", lambda: _lose(lease, since, now))]
-    if now - since >= timedelta(seconds=settings.NODE_SILENT_S):
+    if since <= silent_before(now):
         # Right after a start agents have not had their turn to report what went on meanwhile.
         steps.append(("expired", lambda: services.expire_deadlines(lease=lease, now=now)))
     steps += [
@@ -68,9 +69,8 @@ def _listening(now: datetime) -> datetime:
 
 
 def _lose(lease: Held, since: datetime, now: datetime) -> int:
-    silent_before = now - timedelta(seconds=settings.NODE_SILENT_S)
     rows = Liveness.objects.filter(last_seen_at__isnull=False)
-    if not rows.filter(last_seen_at__lt=silent_before).exists():
+    if not rows.filter(last_seen_at__lt=silent_before(now)).exists():
         return 0
     heard = {
         node_id: Heard(node_id, last, lost)

@@ -13,11 +13,9 @@ from apps.tenants import scope
 from apps.tenants.models import Tenant
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Claim, Event, Task, TaskGroup
+from apps.workloads.policy.moves import RUNS_ON_NODE
 
 ENGINE_LABEL = "heteroflow.engine"
-
-# States of an attempt that its node should run; in every other one the node should not have it.
-_WANTED_ON_NODE = frozenset({State.SCHEDULING, State.RUNNING, State.DRAINING, State.WAKING})
 
 
 def groups(viewer: Viewer) -> QuerySet[TaskGroup]:
@@ -65,7 +63,7 @@ def desired_of(node: Node) -> list[DesiredTask]:
         DesiredTask(
             task_id=task_id,
             attempt=attempt,
-            desired=Desired.RUN if attempt == current and state in _WANTED_ON_NODE else Desired.STOP,
+            desired=Desired.RUN if attempt == current and state in RUNS_ON_NODE else Desired.STOP,
             stop_grace_seconds=settings.STOP_GRACE_S,
         )
         for task_id, attempt, current, state in rows

@@ -22,8 +22,14 @@ MOVES: dict[State, frozenset[State]] = {
     S.COMPLETED: frozenset(),
 }
 
-# States in which an attempt may exist on a node.
-PLACED = frozenset({S.SCHEDULING, S.RUNNING, S.DRAINING, S.SLEEPING, S.WAKING, S.STOPPING})
+# States of an attempt that its node should run; in every other one the node should not have it.
+RUNS_ON_NODE = frozenset({S.SCHEDULING, S.RUNNING, S.DRAINING, S.WAKING})
+
+# Of those, the ones in which it is meant to serve; `draining` is on its way out.
+SERVING = RUNS_ON_NODE - {S.DRAINING}
+
+# States of a task that holds nothing on a node, or only what its node has yet to give back.
+ENDED = frozenset({S.STOPPED, S.COMPLETED, S.FAILED})
 
 # The first of these that any task is in is the group's state.
 _LEADING = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import TaskReport
 from agent.contract.states import Observed, Phase, State, TaskType
+from apps.workloads.policy.moves import SERVING
 
 
 @dataclass(frozen=True)
@@ -21,14 +22,11 @@ class Outcome:
     over: bool = False
 
 
-_SERVING = frozenset({State.SCHEDULING, State.RUNNING, State.WAKING})
-
-
 def judge_report(state: State, task_type: TaskType, report: TaskReport) -> Outcome:
     """What a report on the current attempt of a task changes."""
     if report.observed in (Observed.EXITED, Observed.GONE):
         return _judge_end(state, task_type, report)
-    if state not in _SERVING:
+    if state not in SERVING:
         return Outcome()  # it is leaving; only its end counts now
     if report.observed == Observed.UNHEALTHY:
         return Outcome(State.FAILED, Phase.LEAVING, report.reason or reason(Code.UNHEALTHY))
@@ -40,11 +38,9 @@ def judge_report(state: State, task_type: TaskType, report: TaskReport) -> Outco
 
 
 def _judge_end(state: State, task_type: TaskType, report: TaskReport) -> Outcome:
-    if state == State.STOPPING:
+    if state in (State.STOPPING, State.DRAINING):
         return Outcome(State.STOPPED, Phase.NONE, reason(Code.STOP_CONFIRMED), over=True)
-    if state == State.DRAINING:
-        return Outcome(State.STOPPED, Phase.NONE, reason(Code.STOP_CONFIRMED), over=True)
-    if state not in _SERVING:
+    if state not in SERVING:
         return Outcome(over=True)
     # An inference container that ends by itself has failed, with exit code 0 too (LIFE-02).
     if task_type != TaskType.INFERENCE and report.exit_code == 0 and state == State.RUNNING:

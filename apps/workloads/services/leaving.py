@@ -14,6 +14,7 @@ from apps.core import hints
 from apps.core.leases import Held, LeaseLost
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Claim, Task, TaskGroup
+from apps.workloads.policy.moves import ENDED
 from apps.workloads.services.reporting import release
 from apps.workloads.state import lock_groups, move_of, transition
 
@@ -127,11 +128,10 @@ def finish_deleted(*, lease: Held, now: datetime) -> list[str]:
     """Remove the rows of deleted groups that hold nothing on any node any more; answers the public
     ids of their tasks, whose logs may go too."""
     gone: list[str] = []
-    ended = [State.STOPPED, State.COMPLETED, State.FAILED]
     for group in TaskGroup.objects.filter(deleted_at__isnull=False):
         try:
             with lease.transaction():
-                busy = group.tasks.exclude(state__in=ended).exists()
+                busy = group.tasks.exclude(state__in=ENDED).exists()
                 held = Claim.objects.filter(task__group=group, released_at__isnull=True).exists()
                 if busy or held:
                     continue

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db.models import Exists, OuterRef
@@ -12,9 +11,10 @@ from agent.contract.codes import Code, Reason, reason
 from agent.contract.states import Desired, Phase, State, TaskType
 from apps.core.leases import Held, LeaseLost
 from apps.fleet.models import Liveness, Node
+from apps.fleet.selectors import is_online, silent_before
 from apps.workloads.models import Claim, Task
-from apps.workloads.policy.reconcile import next_rebuild
-from apps.workloads.services.reporting import move_off, release, stable_for
+from apps.workloads.policy.moves import RUNS_ON_NODE
+from apps.workloads.services.reporting import last_error, move_off, rebuild_after, release
 from apps.workloads.state import lock_groups, move_of, transition
 
 log = logging.getLogger("heteroflow.recovery")
@@ -41,11 +41,10 @@ def lose_nodes(*, lease: Held, node_ids: Iterable[int], now: datetime) -> int:
     """Move the work of silent nodes elsewhere (RECOV-02). Claims stay: what still runs there holds
     its card until the node is back and says that it is gone; what nobody took on is freed."""
     nodes = {node.pk: node for node in Node.objects.select_related("liveness").filter(pk__in=node_ids)}
-    placed = [State.SCHEDULING, State.RUNNING, State.WAKING, State.DRAINING]
-    ids = Task.objects.filter(node__in=nodes, state__in=placed).order_by("pk").values_list("pk", flat=True)
+    placed = Task.objects.filter(node__in=nodes, state__in=RUNS_ON_NODE).order_by("pk")
 
     def mend(task: Task) -> bool:
-        if task.node_id not in nodes or task.state not in placed:
+        if task.node_id not in nodes or task.state not in RUNS_ON_NODE:
             return False
         node = nodes[task.node_id]
         seen = node.liveness.last_seen_at
@@ -56,19 +55,18 @@ def lose_nodes(*, lease: Held, node_ids: Iterable[int], now: datetime) -> int:
         why = reason(Code.NODE_LOST, node=node.name, silent_s=silent_s)
         return move_off(task, why, actor="recovery", now=now)
 
-    return _each(lease, list(ids), mend)
+    return _each(lease, list(placed.values_list("pk", flat=True)), mend)
 
 
 def rebuild_failed(*, lease: Held, now: datetime) -> int:
     """Give failed inference tasks a new place, at most REBUILD_MAX times (RECOV-01); what was asked
     to stop meanwhile is stopped. Only once the failed attempt is gone from its node, unless that
     node is silent itself."""
-    silent_before = now - timedelta(seconds=settings.NODE_SILENT_S)
     held = Claim.objects.filter(
         task=OuterRef("pk"),
         attempt=OuterRef("attempt"),
         released_at__isnull=True,
-        node__liveness__last_seen_at__gte=silent_before,
+        node__liveness__last_seen_at__gte=silent_before(now),
     )
     anywhere = Claim.objects.filter(task=OuterRef("pk"), released_at__isnull=True)
     failed = Task.objects.filter(state=State.FAILED)
@@ -85,12 +83,7 @@ def rebuild_failed(*, lease: Held, now: datetime) -> int:
         if task.desired == Desired.STOP:
             move = move_of(task, State.STOPPED, reason(Code.STOP_CONFIRMED), phase=Phase.NONE)
             return transition(move, actor="recovery", now=now)
-        rebuild = next_rebuild(
-            rebuilds=task.rebuilds,
-            stable_for_s=stable_for(task, now),
-            stable_s=settings.REBUILD_STABLE_S,
-            limit=settings.REBUILD_MAX,
-        )
+        rebuild = rebuild_after(task, now)
         if rebuild is None:
             spent = {"reason_code": Code.REBUILDS_SPENT, "reason_params": {"max": settings.REBUILD_MAX}}
             return bool(Task.objects.filter(pk=task.pk, state=State.FAILED).update(**spent))
@@ -118,7 +111,7 @@ def expire_deadlines(*, lease: Held, now: datetime) -> int:
     def mend(task: Task) -> bool:
         if task.deadline_at is None or task.deadline_at >= now:
             return False
-        if task.state == State.STOPPING and _is_silent(task.node, now):
+        if task.state == State.STOPPING and not _hears(task.node_id, now):
             return False  # it can confirm nothing; the stop holds until it is back
         claim = (
             Claim.objects.select_related("task__group")
@@ -126,14 +119,7 @@ def expire_deadlines(*, lease: Held, now: datetime) -> int:
             .first()
         )
         why = _lateness(task, claim)
-        error: dict[str, Any] = {
-            "code": str(why.code),
-            "params": why.params,
-            "exit_code": None,
-            "log_lines": [],
-            "at": now.isoformat(),
-        }
-        move = move_of(task, State.FAILED, why, phase=Phase.LEAVING, last_error=error)
+        move = move_of(task, State.FAILED, why, phase=Phase.LEAVING, last_error=last_error(why, None, now))
         if not transition(move, actor="recovery", now=now):
             return False
         if claim is not None and claim.incarnation == "":
@@ -143,9 +129,9 @@ def expire_deadlines(*, lease: Held, now: datetime) -> int:
     return _each(lease, list(late), mend)
 
 
-def _is_silent(node: Node | None, now: datetime) -> bool:
-    seen = Liveness.objects.filter(node=node).values_list("last_seen_at", flat=True).first() if node else None
-    return seen is None or now - seen > timedelta(seconds=settings.NODE_SILENT_S)
+def _hears(node_id: int | None, now: datetime) -> bool:
+    seen = Liveness.objects.filter(node_id=node_id).values_list("last_seen_at", flat=True).first()
+    return is_online(seen, now)
 
 
 def _lateness(task: Task, claim: Claim | None) -> Reason:

@@ -15,6 +15,7 @@ from apps.core import hints, versions
 from apps.core.masking import mask
 from apps.fleet.models import Liveness, Node, Port
 from apps.workloads.models import Claim, Task
+from apps.workloads.policy.moves import RUNS_ON_NODE
 from apps.workloads.policy.reconcile import Outcome, is_missing, judge_report, next_rebuild
 from apps.workloads.state import lock_groups, move_of, transition
 
@@ -61,7 +62,7 @@ def _carry_out(claim: Claim, outcome: Outcome, report: TaskReport, *, actor: str
         if outcome.to == State.PENDING:
             fields |= {"node_id": None, "running_since": None}
         if outcome.to == State.FAILED:
-            fields["last_error"] = _last_error(outcome.reason, report, now)
+            fields["last_error"] = last_error(outcome.reason, report, now)
         why = outcome.reason or reason(Code.INTERNAL)
         transition(move_of(task, outcome.to, why, **fields), actor=actor, now=now)
     elif outcome.phase is not None and outcome.phase != task.phase:
@@ -72,7 +73,8 @@ def _carry_out(claim: Claim, outcome: Outcome, report: TaskReport, *, actor: str
         release(claim, now=now)
 
 
-def _last_error(why: Reason | None, report: TaskReport | None, now: datetime) -> dict[str, Any]:
+def last_error(why: Reason | None, report: TaskReport | None, now: datetime) -> dict[str, Any]:
+    """What is kept of the way an attempt failed, with what its report adds where there is one."""
     return {
         "code": str(why.code) if why else "",
         "params": why.params if why else {},
@@ -142,20 +144,10 @@ def move_off(task: Task, why: Reason, *, actor: str, now: datetime) -> bool:
         return transition(
             move_of(task, State.STOPPED, reason(Code.STOP_CONFIRMED), phase=Phase.NONE), actor=actor, now=now
         )
-    if state not in (State.SCHEDULING, State.RUNNING, State.DRAINING, State.WAKING):
+    if state not in RUNS_ON_NODE:
         return False
-    restarted = why.code == Code.AGENT_RESTARTED
-    rebuild = (
-        task.rebuilds
-        if restarted
-        else next_rebuild(
-            rebuilds=task.rebuilds,
-            stable_for_s=stable_for(task, now),
-            stable_s=settings.REBUILD_STABLE_S,
-            limit=settings.REBUILD_MAX,
-        )
-    )
-    error = _last_error(why, None, now)
+    rebuild = task.rebuilds if why.code == Code.AGENT_RESTARTED else rebuild_after(task, now)
+    error = last_error(why, None, now)
     if state == State.DRAINING or task.group.task_type != TaskType.INFERENCE or rebuild is None:
         move = move_of(task, State.FAILED, why, phase=Phase.NONE, last_error=error)
     else:
@@ -173,9 +165,15 @@ def move_off(task: Task, why: Reason, *, actor: str, now: datetime) -> bool:
     return transition(move, actor=actor, now=now)
 
 
-def stable_for(task: Task, now: datetime) -> float | None:
-    """Seconds that the present or last run stayed up; None when it never ran."""
-    if task.running_since is None:
-        return None
-    end = now if task.state == State.RUNNING else task.state_since
-    return (end - task.running_since).total_seconds()
+def rebuild_after(task: Task, now: datetime) -> int | None:
+    """The number of a task's next rebuild (RECOV-01), None when they are spent."""
+    stable_for_s = None
+    if task.running_since is not None:
+        end = now if task.state == State.RUNNING else task.state_since
+        stable_for_s = (end - task.running_since).total_seconds()
+    return next_rebuild(
+        rebuilds=task.rebuilds,
+        stable_for_s=stable_for_s,
+        stable_s=settings.REBUILD_STABLE_S,
+        limit=settings.REBUILD_MAX,
+    )

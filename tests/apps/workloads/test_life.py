@@ -240,12 +240,12 @@ def test_one_task_that_cannot_be_mended_does_not_stop_the_rest(
     good, bad = make_task(state=State.FAILED), make_task(state=State.FAILED)
     from apps.workloads.services import mending
 
-    def broken(task: object, now: object) -> float | None:
+    def broken(task: object, now: object) -> int:
         if task == bad:
             raise RuntimeError("a broken row")
-        return None
+        return 1
 
-    monkeypatch.setattr(mending, "stable_for", broken)
+    monkeypatch.setattr(mending, "rebuild_after", broken)
     assert services.rebuild_failed(lease=life.lease, now=NOW) == 1
     good.refresh_from_db(), bad.refresh_from_db()
     assert (good.state, bad.state) == (State.PENDING, State.FAILED)
