@@ -111,7 +111,7 @@ def expire_deadlines(*, lease: Held, now: datetime) -> int:
     def mend(task: Task) -> bool:
         if task.deadline_at is None or task.deadline_at >= now:
             return False
-        if task.state == State.STOPPING and not _hears(task.node_id, now):
+        if task.state == State.STOPPING and not _is_heard(task, now):
             return False  # it can confirm nothing; the stop holds until it is back
         claim = (
             Claim.objects.select_related("task__group")
@@ -129,8 +129,8 @@ def expire_deadlines(*, lease: Held, now: datetime) -> int:
     return _each(lease, list(late), mend)
 
 
-def _hears(node_id: int | None, now: datetime) -> bool:
-    seen = Liveness.objects.filter(node_id=node_id).values_list("last_seen_at", flat=True).first()
+def _is_heard(task: Task, now: datetime) -> bool:
+    seen = Liveness.objects.filter(node__tasks=task).values_list("last_seen_at", flat=True).first()
     return is_online(seen, now)
 
 
