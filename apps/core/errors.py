@@ -1,6 +1,6 @@
 """Refusals as codes: every service raises Refusal, the edge turns it into the caller's shape.
 
-Owns the exception types only. `texts.py` has the sentences, `problems.py` the HTTP answer.
+Owns the exception types and how a field is named. `texts.py` has the sentences, `problems.py` the answer.
 """
 
 import dataclasses
@@ -10,13 +10,20 @@ Value = str | int | float | bool | None
 
 @dataclasses.dataclass(frozen=True)
 class FieldError:
-    """One field that breaks one rule. `field` is a dotted path such as `task.gpu_required`;
-    `value` is what was sent (None where it is a secret or absent)."""
+    """One field that breaks one rule. `field` is a path such as `task.ports[0].host_port`; `value` is
+    what was sent (None where it is a secret or absent)."""
 
     field: str
     code: str
     value: Value = None
     params: dict[str, Value] = dataclasses.field(default_factory=dict)
+
+
+def field_path(parent: str, name: str | int) -> str:
+    """The path of a field of an object, or by number of an item of a list."""
+    if isinstance(name, int):
+        return f"{parent}[{name}]"
+    return f"{parent}.{name}" if parent else name
 
 
 class Refusal(Exception):

@@ -16,7 +16,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from apps.core import texts
-from apps.core.errors import FieldError, Refusal
+from apps.core.errors import FieldError, Refusal, field_path
 from apps.core.requests import request_id
 
 log = logging.getLogger("heteroflow.api")
@@ -77,7 +77,7 @@ def _field_errors(details: Any, path: str = "") -> Any:
         yield FieldError(path or "body", str(details["code"]), params={"message": str(details["message"])})
     elif isinstance(details, dict):
         for key, inner in details.items():
-            yield from _field_errors(inner, f"{path}.{key}" if path else str(key))
+            yield from _field_errors(inner, field_path(path, key))
     elif isinstance(details, list):
         for inner in details:
             yield from _field_errors(inner, path)

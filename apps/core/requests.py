@@ -14,7 +14,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from rest_framework import authentication, exceptions, parsers
 
-from apps.core.errors import FieldError, Invalid, Refusal
+from apps.core.errors import FieldError, Invalid, Refusal, field_path
 
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -109,17 +109,17 @@ class StrictJSONParser(parsers.JSONParser):
 
 
 def find_unstorable(value: Any, path: str = "") -> Iterator[str]:
-    """Dotted paths of values that JSON allows and a database refuses: text with NUL or half a
+    """Paths of values that JSON allows and a database refuses: text with NUL or half a
     surrogate pair, numbers that became infinite. A bad key is reported under its parent."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if _UNSTORABLE.search(key):
                 yield path or "body"
             else:
-                yield from find_unstorable(inner, f"{path}.{key}" if path else key)
+                yield from find_unstorable(inner, field_path(path, key))
     elif isinstance(value, list):
         for place, inner in enumerate(value):
-            yield from find_unstorable(inner, f"{path}.{place}" if path else str(place))
+            yield from find_unstorable(inner, field_path(path, place))
     elif (isinstance(value, str) and _UNSTORABLE.search(value)) or (
         isinstance(value, float) and not math.isfinite(value)
     ):

@@ -1,28 +1,29 @@
 """Bodies that a serializer describes, read strictly: one shape for the schema and for the refusals.
 
-Owns how the framework's field errors become codes of `texts.py`, with field, value and rule. Unknown
-fields are refused by name; a secret's value is never echoed.
+For bodies whose fields stand for themselves; `bodies.py` reads those with rules between fields. Owns how
+the framework's field errors become codes of `texts.py`, with field, value and rule. Unknown fields are
+refused by name; a secret's value is never echoed.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from apps.core.errors import FieldError, Invalid, Value
-
-_SHOWN = 100  # characters of a value that are echoed
+from apps.core.bodies import show
+from apps.core.errors import FieldError, Invalid, Value, field_path
 
 _EXPECTED = {
-    serializers.BooleanField: "true or false",
-    serializers.IntegerField: "a whole number",
-    serializers.FloatField: "a number",
+    serializers.BooleanField: _("true or false"),
+    serializers.IntegerField: _("a whole number"),
+    serializers.FloatField: _("a number"),
     serializers.DateTimeField: "a moment in ISO 8601 with its offset, such as 2027-01-31T12:00:00Z",
-    serializers.DictField: "an object",
-    serializers.ListField: "a list",
-    serializers.Serializer: "an object",
-    serializers.CharField: "a text",
+    serializers.DictField: _("an object"),
+    serializers.ListField: _("a list"),
+    serializers.Serializer: _("an object"),
+    serializers.CharField: _("a text"),
 }
 
 
@@ -63,9 +64,9 @@ def _strangers(form: Any, body: Any, path: str) -> Iterator[FieldError]:
     for name, value in body.items():
         field = form.fields.get(name)
         if field is None:
-            yield FieldError(_join(path, str(name)[:_SHOWN]), "unknown_field")
+            yield FieldError(field_path(path, str(show(name))), "unknown_field")
         elif isinstance(field, serializers.Serializer):
-            yield from _strangers(field, value, _join(path, name))
+            yield from _strangers(field, value, field_path(path, name))
 
 
 def _walk(field: Any, errors: Any, sent: Any, path: str) -> Iterator[FieldError]:
@@ -75,7 +76,7 @@ def _walk(field: Any, errors: Any, sent: Any, path: str) -> Iterator[FieldError]
             if name == "non_field_errors":
                 yield from _walk(field, inner, sent, path)
                 continue
-            yield from _walk(_inner(field, name), inner, _sent(sent, name), _join(path, str(name)))
+            yield from _walk(_inner(field, name), inner, _sent(sent, name), field_path(path, name))
         return
     for error in errors:
         if isinstance(error, dict | list):
@@ -104,7 +105,7 @@ def _told(field: Any, error: Any, sent: Any, path: str) -> FieldError:
         for kind, expected in _EXPECTED.items():
             # A text, list or object that came as one breaks some other rule of its field.
             if isinstance(field, kind) and not isinstance(sent, _CAME_AS.get(kind, ())):
-                return FieldError(path or "body", "wrong_type", value, {"expected": expected})
+                return FieldError(path or "body", "wrong_type", value, {"expected": str(expected)})
     return FieldError(path or "body", "validation", value, {"message": str(error)})
 
 
@@ -124,14 +125,4 @@ def _sent(value: Any, name: Any) -> Any:
 
 def _show(field: Any, value: Any) -> Value:
     """A scalar as it may be echoed; nothing of a secret, an object or a list."""
-    if getattr(field, "write_only", False) or isinstance(value, dict | list):
-        return None
-    if isinstance(value, str):
-        return "".join(c if c.isprintable() else "?" for c in value[:_SHOWN])
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
-        return str(value)[:_SHOWN]
-    return value if isinstance(value, int | float) else None
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+    return None if getattr(field, "write_only", False) or isinstance(value, dict | list) else show(value)

@@ -109,7 +109,7 @@ def test_what_is_no_json_object_is_refused(body, code):
     ("body", "field"),
     [
         (rb'{"name": "a\u0000b"}', "name"),
-        (rb'{"task": {"env": ["x", "\ud800"]}}', "task.env.1"),
+        (rb'{"task": {"env": ["x", "\ud800"]}}', "task.env[1]"),
         (rb'{"a\u0000": 1}', "body"),
         (b'{"n": {"m": 1e999}}', "n.m"),
     ],

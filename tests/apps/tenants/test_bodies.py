@@ -32,7 +32,7 @@ CASES = [
     ("/api/v1/api-keys", {"name": "\ud800"}, "name", "bad_characters"),
     ("/api/v1/api-keys", {"name": LONG}, "name", "too_long"),
     ("/api/v1/api-keys", {"name": "k", "allowed_models": "m"}, "allowed_models", "wrong_type"),
-    ("/api/v1/api-keys", {"name": "k", "allowed_models": [LONG]}, "allowed_models.0", "too_long"),
+    ("/api/v1/api-keys", {"name": "k", "allowed_models": [LONG]}, "allowed_models[0]", "too_long"),
     ("/api/v1/api-keys", {"name": "k", "expires_at": "soon"}, "expires_at", "wrong_type"),
     ("/api/v1/api-keys", {"name": "k", "expires_at": 10**40}, "expires_at", "wrong_type"),
     ("/api/v1/api-keys", {"name": "k", "tenant": 10**6}, None, "not_found"),
