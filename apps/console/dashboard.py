@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from agent.contract.states import State
-from apps.console.admin.base import STATE_COLOURS, is_operator
+from apps.console.admin.base import STATE_COLOURS, further_refusals, is_operator
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.core.models import TickRun
@@ -89,7 +89,7 @@ def _queue() -> dict[str, Any]:
                 "tenant": task.group.tenant.slug,
                 "since": task.state_since,
                 "why": texts.say(task.reason_code, task.reason_params) if task.reason_code else "",
-                "refusals": [texts.say(r.get("code", ""), r.get("params")) for r in task.refusals],
+                "refusals": further_refusals(task),
                 "link": reverse("admin:workloads_task_change", args=[task.pk]),
             }
             for task in rows[:QUEUE_SHOWN]

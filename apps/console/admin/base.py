@@ -20,6 +20,7 @@ from unfold.admin import ModelAdmin, TabularInline
 from apps.core import texts
 from apps.core.errors import Refusal
 from apps.tenants.models import User
+from apps.workloads.models import Task
 
 Text = str | Promise
 
@@ -49,6 +50,12 @@ def coloured(word: Text, colour: str) -> SafeString:
 def state_label(state: str) -> SafeString:
     """The word of a state in its colour."""
     return coloured(texts.say(f"state_{state}"), STATE_COLOURS.get(state, ""))
+
+
+def further_refusals(task: Task) -> list[str]:
+    """Why no node takes a task, as sentences; what its own reason says already is left out."""
+    others = [refusal for refusal in task.refusals if refusal.get("code") != task.reason_code]
+    return [texts.say(refusal.get("code", ""), refusal.get("params")) for refusal in others]
 
 
 def tell_refusal(request: HttpRequest, refusal: Refusal) -> None:

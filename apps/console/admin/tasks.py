@@ -8,7 +8,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
-from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, state_label
+from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, further_refusals, state_label
 from apps.console.admin.groups import told_to_stop
 from apps.core import texts
 from apps.core.clock import utc_now
@@ -82,8 +82,7 @@ class TaskAdmin(ReadOnlyAdmin):
 
     @display(description=_("why no node takes it"))
     def shown_refusals(self, row: Task) -> str:
-        sentences = [(texts.say(r.get("code", ""), r.get("params")),) for r in row.refusals]
-        return format_html_join("", "<p>{}</p>", sentences) or "-"
+        return format_html_join("", "<p>{}</p>", ((text,) for text in further_refusals(row))) or "-"
 
     @display(description=_("last error"))
     def shown_error(self, row: Task) -> str:
