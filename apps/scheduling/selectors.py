@@ -12,12 +12,12 @@ from typing import Any
 from django.conf import settings
 
 from agent.contract.states import Desired, RuntimeKind, State, TaskType
-from agent.engines.catalog import engine_from_image
 from apps.fleet import selectors as fleet
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserve, Snapshot, TaskView
-from apps.tenants.models import SharedGroup, Tenant, TenantStatus
+from apps.tenants import redline
+from apps.tenants.models import Tenant, TenantStatus
 from apps.workloads.models import CardClaim, Claim, Task
-from apps.workloads.selectors import ENGINE_LABEL
+from apps.workloads.selectors import choose_engine
 
 log = logging.getLogger("heteroflow.scheduling")
 
@@ -34,7 +34,7 @@ def load_snapshot(now: datetime) -> Snapshot | None:
         nodes=tuple(
             _node_view(row, now, holds, siblings.get(row.id, Counter())) for row in fleet.placement_rows()
         ),
-        shared=_sharing(),
+        shared=redline.sharing(),
         suspended=dict(
             Tenant.objects.filter(status=TenantStatus.SUSPENDED).values_list("pk", "suspended_reason")
         ),
@@ -79,8 +79,6 @@ def _waiting_tasks() -> tuple[TaskView, ...]:
 
 
 def _task_view(row: Mapping[str, Any]) -> TaskView:
-    # the same choice of engine as workloads.selectors.engine_of, on plain values
-    engine = row["engine"] or row["group__labels"].get(ENGINE_LABEL) or engine_from_image(row["image"]) or ""
     return TaskView(
         id=row["pk"],
         public_id=row["public_id"],
@@ -94,7 +92,7 @@ def _task_view(row: Mapping[str, Any]) -> TaskView:
         gpu_type=row["gpu_type"],
         memory_mb=row["estimated_gpu_memory_mb"],
         percent=row["group__gpu_memory_utilization"],
-        engine=str(engine),
+        engine=choose_engine(row["engine"], row["group__labels"], row["image"]),
         has_command=bool(row["command"]),
         ports=tuple((int(port["container_port"]), int(port.get("host_port") or 0)) for port in row["ports"]),
         attempt=row["attempt"],
@@ -150,15 +148,3 @@ def _siblings_by_node() -> dict[int, Counter[int]]:
     for node_id, group_id in live.values_list("node_id", "task__group_id"):
         found[node_id][group_id] += 1
     return found
-
-
-def _sharing() -> dict[int, frozenset[int]]:
-    """Tenant -> the others that stand in a shared group with it (SCHED-09)."""
-    groups: dict[int, set[int]] = defaultdict(set)
-    for group_id, tenant_id in SharedGroup.tenants.through.objects.values_list("sharedgroup_id", "tenant_id"):
-        groups[group_id].add(tenant_id)
-    found: dict[int, set[int]] = defaultdict(set)
-    for members in groups.values():
-        for tenant_id in members:
-            found[tenant_id] |= members
-    return {tenant_id: frozenset(others) for tenant_id, others in found.items()}

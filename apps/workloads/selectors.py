@@ -1,5 +1,6 @@
 """Reads of the work records; what people read starts with the viewer's scope."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -48,10 +49,15 @@ def task_by_id(viewer: Viewer, public_id: str, *, manage: bool = False) -> Task:
     return get(viewer, rows, public_id, tenant="group__tenant", creator="group__created_by")
 
 
+def choose_engine(asked: str, labels: Mapping[str, str], image: str) -> str:
+    """The engine that was asked for, else the group's label, else read from the image; "" for none
+    (ENG-02)."""
+    return str(asked or labels.get(ENGINE_LABEL) or engine_from_image(image) or "")
+
+
 def engine_of(task: Task) -> str:
-    """The engine of a task: asked for, else the group's label, else read from the image; "" for
-    none (ENG-02)."""
-    return str(task.engine or task.group.labels.get(ENGINE_LABEL) or engine_from_image(task.image) or "")
+    """The engine of a task."""
+    return choose_engine(task.engine, task.group.labels, task.image)
 
 
 def desired_of(node: Node) -> list[DesiredTask]:

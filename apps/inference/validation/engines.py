@@ -11,7 +11,7 @@ from agent.engines.base import EngineCall, EngineOptionError
 from agent.engines.catalog import ENGINE_NAMES, ENGINES, engine_from_image
 from apps.core.bodies import Fields
 from apps.inference.validation.spec import WorkerSpec
-from apps.workloads.selectors import ENGINE_LABEL
+from apps.workloads.selectors import ENGINE_LABEL, choose_engine
 
 _VLLM_FAMILY = frozenset({"vllm", "vllm-mtt"})
 
@@ -36,7 +36,7 @@ def check_engine(
         if name and name not in ENGINE_NAMES:
             fields.refuse(place, "not_a_choice", name, choices=", ".join(ENGINE_NAMES))
             return ""
-    engine = worker.engine or label or engine_from_image(worker.image) or ""
+    engine = choose_engine(worker.engine, labels, worker.image)
     if engine and engine not in ENGINES and task_type is TaskType.INFERENCE and not worker.command:
         place = "engine" if worker.engine else "image"
         shown = worker.engine or label or worker.image

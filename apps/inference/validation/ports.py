@@ -23,9 +23,3 @@ def read_ports(fields: Fields) -> list[dict[str, int]]:
         if container_port is not None:
             ports.append({"container_port": container_port, "host_port": host_port or 0})
     return ports
-
-
-def declared_ports(ports: list[dict[str, int]]) -> list[int]:
-    """Every port number that a group's mappings name, container and host side (SVC-07)."""
-    numbers = {number for mapping in ports for number in mapping.values() if number}
-    return sorted(numbers)
