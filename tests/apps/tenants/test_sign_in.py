@@ -51,7 +51,7 @@ def test_what_is_no_valid_token_is_401_in_one_shape(client, member):
     assert all(body == bodies[0] for body in bodies) and bodies[0]["code"] == "not_signed_in"
 
 
-@pytest.mark.req("TIME")
+@pytest.mark.req("TEN-05")
 def test_a_token_bears_a_minute_of_skew(client, member):
     ahead = AccessToken.for_user(member)
     ahead.set_exp(from_time=timezone.now(), lifetime=-timezone.timedelta(seconds=30))
