@@ -37,14 +37,15 @@ SHORT_PERIODS = {
 READY_S = 90.0
 
 
-def until(condition: Callable[[], Any], what: str, limit_s: float = 60.0) -> Any:
+def until(condition: Callable[[], Any], what: str | Callable[[], str], limit_s: float = 60.0) -> Any:
     """Ask until the answer is true, and return it. Fails with `what` after `limit_s`."""
     give_up_at = time.monotonic() + limit_s
     while True:
         answer = condition()
         if answer:
             return answer
-        assert time.monotonic() < give_up_at, f"not within {limit_s:g} s: {what}"
+        if time.monotonic() >= give_up_at:
+            pytest.fail(f"not within {limit_s:g} s: {what if isinstance(what, str) else what()}")
         time.sleep(0.05)
 
 
@@ -114,7 +115,7 @@ class Stack:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        until(self._is_settled, f"the stack is up; it printed:\n{self.printed()[-3000:]}", READY_S)
+        until(self._is_settled, lambda: f"the stack is up; it printed:\n{self.printed()[-3000:]}", READY_S)
         text = self.printed()
         shown = r"user {}   password (\S+)   \(shown"
         self.operator_password = _first(shown.format("admin"), text) or self.operator_password

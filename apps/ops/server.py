@@ -19,6 +19,8 @@ import uvicorn
 from celery import Celery
 from celery.beat import Scheduler, Service
 
+from apps.ops.collector import Collector
+
 log = logging.getLogger("heteroflow.ops")
 
 QUEUES = ("ticks", "work", "scheduling")
@@ -38,7 +40,15 @@ class EmbeddedServer:
     """Web server, worker and beat. `broken` is set when a thread ended that must not."""
 
     def __init__(
-        self, celery: Celery, application: Any, host: str, port: int, *, drain_s: float, ticks_at_once: int
+        self,
+        celery: Celery,
+        application: Any,
+        host: str,
+        port: int,
+        *,
+        drain_s: float,
+        ticks_at_once: int,
+        trusted_proxies: list[str],
     ) -> None:
         self.celery = celery
         self.broken = False
@@ -51,6 +61,9 @@ class EmbeddedServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                # Nobody else may say whom a request is from: guessing is counted by address.
+                proxy_headers=bool(trusted_proxies),
+                forwarded_allow_ips=trusted_proxies,
                 ws_ping_interval=20,
                 # Longer than an agent's heartbeat, else its connection closes as the next one goes out.
                 timeout_keep_alive=KEEP_ALIVE_S,
@@ -76,6 +89,7 @@ class EmbeddedServer:
             signal.signal(number, self._on_signal)
         self._start_thread("celery-worker", self.worker.start)
         self._start_thread("celery-beat", self.beat.start)
+        Collector().start()
         asyncio.run(self.web.serve())
         stopped = self.web.started and not self.broken
         # Daemon threads: they end with the process. A tick cut off here is run again by its lease's expiry.

@@ -12,8 +12,10 @@ from django.core.management import CommandError, call_command
 
 from agent.config import load_settings
 from apps.fleet.models import JoinToken
-from apps.ops import first_start, greeting
-from apps.ops.layout import Layout, engine_ports
+from apps.ops import engine_ports, first_start, greeting
+from apps.ops.engine_ports import hold_range
+from apps.ops.layout import Layout
+from apps.ops.preflight import NotReady
 from apps.tenants.models import User
 from apps.tenants.scope import viewer_of
 from tests import factories
@@ -74,11 +76,28 @@ def test_odd_paths_survive_the_settings_file(tmp_path: Path, now: datetime) -> N
     assert tomllib.loads(layout.agent_config.read_text())["state_dir"] == str(layout.agent_state)
 
 
-def test_ranges_of_neighbouring_starts_do_not_meet() -> None:
-    ranges = [engine_ports(port) for port in range(3333, 3363)]
-    taken = [number for first, last in ranges for number in range(first, last + 1)]
-    assert len(taken) == len(set(taken))
-    assert 20000 <= min(taken) <= max(taken) < 32768
+def test_starts_hold_ranges_that_do_not_meet() -> None:
+    """Also where their web ports prefer the same one; a range comes back with the end of its start."""
+    held = [hold_range(3333) for _ in range(3)]
+    try:
+        taken = [number for _, (first, last) in held for number in range(first, last + 1)]
+        assert len(taken) == len(set(taken)) == 3 * 399
+        assert 20000 <= min(taken) <= max(taken) < 32768
+    finally:
+        for guard, _ in held:
+            guard.close()
+
+
+def test_no_range_left_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_ports, "STARTS", 2)  # tests beside this one need ranges too
+    held = []
+    try:
+        with pytest.raises(NotReady, match="No range of ports between 20000 and 20799 is free"):
+            for _ in range(3):
+                held.append(hold_range(3333))
+    finally:
+        for guard, _ in held:
+            guard.close()
 
 
 @pytest.mark.django_db

@@ -32,6 +32,7 @@ class Command(BaseCommand):
             options["port"],
             drain_s=settings.DRAIN_S,
             ticks_at_once=settings.TICKS_AT_ONCE,
+            trusted_proxies=settings.TRUSTED_PROXIES,
         )
         code = server.run()
         sys.stdout.flush()

@@ -18,7 +18,9 @@ from apps.core.clock import utc_now
 from apps.ops import first_start, greeting, prelaunch
 from apps.ops.children import Child, Program
 from apps.ops.demo_run import DemoRun
-from apps.ops.layout import Layout, engine_ports
+from apps.ops.engine_ports import hold_range
+from apps.ops.layout import Layout
+from apps.ops.preflight import NotReady
 from apps.ops.rest import Api
 from apps.ops.supervisor import Printer, Supervisor
 from apps.tenants.scope import viewer_of
@@ -52,6 +54,10 @@ class Command(BaseCommand):
         layout = Layout(Path(os.environ["DATA_DIR"]))
         host, port = os.environ["HOST"], int(os.environ["PORT"])
         base_url = f"http://{prelaunch.LOCAL_ADDRESS[host]}:{port}"
+        try:
+            self.port_guard, engine_ports = hold_range(port)  # open as long as this process lives
+        except NotReady as refusal:
+            raise CommandError(str(refusal)) from None
         say("Preparing the database ...")
         first_start.migrate()
         operator, password = first_start.ensure_operator()
@@ -59,7 +65,7 @@ class Command(BaseCommand):
             layout,
             operator=viewer_of(operator),
             server_url=base_url,
-            ports=engine_ports(port),
+            ports=engine_ports,
             now=utc_now(),
         )
         people = greeting.People(operator.username, password)
