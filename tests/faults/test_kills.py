@@ -123,7 +123,7 @@ def test_asked_to_end_it_ends_every_child_in_time(tmp_path: Path, ending: signal
     with running_stack(tmp_path) as stack:
         assert stack.process is not None
         stack.process.send_signal(ending)
-        assert stack.process.wait(timeout=15) == 0
+        assert stack.process.wait(timeout=20) == 0
         assert not processes_of(stack.data_dir)
         assert "Stopped." in stack.printed()
 
