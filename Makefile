@@ -39,7 +39,7 @@ lock: install ## Pin what pyproject.toml asks for into requirements.txt, with ha
 	  --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links -o requirements.txt pyproject.toml
 
 messages: install ## Collect sentences for translation and compile them (needs Debian's gettext)
-	DJANGO_SETTINGS_MODULE=heteroflow.settings.test $(VENV)/python manage.py makemessages -l zh_Hans --no-wrap --no-obsolete \
+	DJANGO_SETTINGS_MODULE=heteroflow.settings.test $(VENV)/python manage.py makemessages -l zh_Hans --no-obsolete \
 	  --ignore '.venv' --ignore 'data' --ignore 'tests'
 	DJANGO_SETTINGS_MODULE=heteroflow.settings.test $(VENV)/python manage.py compilemessages --ignore '.venv'
 
