@@ -9,7 +9,6 @@ from typing import Any
 
 from channels.auth import AuthMiddlewareStack
 from channels.routing import URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
 from django.core.handlers.asgi import ASGIHandler
 from django.urls import re_path
 
@@ -17,6 +16,8 @@ from apps.agentlink.routing import websocket_urlpatterns as agent_sockets
 from apps.gateway.wiring import build_gateway
 from apps.ops import health
 from apps.streams.routing import websocket_urlpatterns as people_sockets
+from heteroflow.bodies import BoundedBodies
+from heteroflow.origins import SameOriginOnly
 
 Scope = dict[str, Any]
 Receive = Any  # ASGI's callables; Django, Channels and the gateway each type them in their own way
@@ -37,13 +38,13 @@ class Application:
     """One door for all three; its lifespan is the gateway's."""
 
     def __init__(self, django: ASGIHandler) -> None:
-        self.django = django
+        self.django = BoundedBodies(django)
         self.gateway = build_gateway()
         elsewhere = re_path("", refuse_socket)  # type: ignore[arg-type]  # a socket, not a view
         people = URLRouter([*people_sockets, elsewhere])
         # An agent sends no Origin and brings its own credential; a browser must come from our pages.
         self.agents = URLRouter([*agent_sockets, elsewhere])
-        self.people = AllowedHostsOriginValidator(AuthMiddlewareStack(people))
+        self.people = SameOriginOnly(AuthMiddlewareStack(people))
         health.watch("gateway", self.gateway.ready)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
