@@ -13,11 +13,14 @@ from django.http import HttpRequest, HttpResponse
 from rest_framework_simplejwt.exceptions import TokenError
 from rest_framework_simplejwt.settings import api_settings
 from rest_framework_simplejwt.tokens import RefreshToken
+from rest_framework_simplejwt.utils import get_md5_hash_password
 
 from apps.core import texts
 from apps.core.errors import Refusal
 from apps.core.problems import problem_response
 from apps.tenants.models import User
+
+LONGEST_NAME = 150
 
 
 def verify(request: HttpRequest, username: str, password: str) -> User:
@@ -25,6 +28,8 @@ def verify(request: HttpRequest, username: str, password: str) -> User:
 
     Raises Refusal 401 `sign_in_failed`, 429 `sign_in_locked` once too many attempts failed.
     """
+    if len(username) > LONGEST_NAME:  # nobody's; and too long for the row that counts the failure
+        raise Refusal("sign_in_failed", 401)
     user = authenticate(request, username=username, password=password)
     if isinstance(user, User):
         return user
@@ -43,19 +48,21 @@ def issue_tokens(request: HttpRequest, user: User) -> dict[str, str]:
 
 def refresh_access(refresh_token: str) -> dict[str, str]:
     """A new access token. Raises Refusal 401 `not_signed_in` for a token that is not valid any more,
-    or whose person is gone or inactive."""
+    or whose person is gone, inactive, or has another password since."""
     try:
         refresh = RefreshToken(refresh_token)  # type: ignore[arg-type]
     except TokenError:
         raise Refusal("not_signed_in", 401) from None
     person = refresh.payload.get(api_settings.USER_ID_CLAIM)
-    if not User.objects.filter(public_id=person, is_active=True).exists():
+    user = User.objects.filter(public_id=person, is_active=True).first()
+    proof = refresh.payload.get(api_settings.REVOKE_TOKEN_CLAIM)
+    if user is None or proof != get_md5_hash_password(user.password):
         raise Refusal("not_signed_in", 401)
     return {"access": str(refresh.access_token)}
 
 
 def locked() -> Refusal:
-    """The refusal while locked out. A failed attempt starts the wait anew, so it is always whole."""
+    """The refusal while locked out, with the longest wait that may be left."""
     return Refusal("sign_in_locked", 429, retry_after_s=int(settings.AXES_COOLOFF_TIME.total_seconds()))
 
 

@@ -17,6 +17,8 @@ AUTH_USER_MODEL = "tenants.User"
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 TESTING = False
+# Addresses or networks of proxies whose X-Forwarded-For and -Proto are believed; none by itself.
+TRUSTED_PROXIES = env.list("TRUSTED_PROXIES", default=[])
 
 INSTALLED_APPS = [
     "unfold",
@@ -84,6 +86,7 @@ TEMPLATES = [
 
 # People (TEN-05): sessions for the web, JWT for the API, guessing slowed by axes for both.
 AUTHENTICATION_BACKENDS = [
+    "apps.tenants.guessing.AddressLimit",
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
@@ -96,6 +99,9 @@ AXES_FAILURE_LIMIT = env.int("SIGN_IN_FAILURE_LIMIT", default=5)
 AXES_COOLOFF_TIME = timedelta(seconds=env.int("SIGN_IN_COOLOFF_S", default=300))
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False  # nobody is kept out for ever by a stranger's tries
+# From one address, whatever the names: many guess from behind one office address by mistake, too.
+SIGN_IN_ADDRESS_FAILURE_LIMIT = env.int("SIGN_IN_ADDRESS_FAILURE_LIMIT", default=50)
 AXES_HTTP_RESPONSE_CODE = 429
 AXES_ENABLE_ACCESS_FAILURE_LOG = False
 AXES_VERBOSE = False
@@ -131,6 +137,7 @@ SIMPLE_JWT = {
     "REFRESH_TOKEN_LIFETIME": timedelta(seconds=env.int("REFRESH_TOKEN_S", default=7 * 86400)),
     "USER_ID_FIELD": "public_id",
     "USER_ID_CLAIM": "sub",
+    "CHECK_REVOKE_TOKEN": True,  # a new password ends the tokens of before, as it ends the sessions
     "LEEWAY": timedelta(seconds=env.int("TOKEN_LEEWAY_S", default=60)),
 }
 SPECTACULAR_SETTINGS = {

@@ -1,6 +1,7 @@
 """What stands where on the one port: pages, API, inference, sockets (real server)."""
 
 import asyncio
+import json
 import urllib.error
 import urllib.request
 from typing import Any
@@ -55,7 +56,8 @@ def try_socket(stack: Stack, path: str, **headers: str) -> int:
 @pytest.mark.parametrize(
     ("path", "headers"),
     [
-        ("/ws/nothing", {"Origin": "http://127.0.0.1"}),
+        ("/ws/nothing", {"Origin": "{own}"}),
+        ("/ws/tasks/task-aaaaaaaaaaaaaaaa/logs", {"Origin": "http://127.0.0.1:1"}),
         ("/ws/tasks/task-aaaaaaaaaaaaaaaa/logs", {"Origin": "http://elsewhere.example"}),
         ("/ws/tasks/task-aaaaaaaaaaaaaaaa/logs", {}),
         ("/ws/agent", {}),
@@ -63,4 +65,31 @@ def try_socket(stack: Stack, path: str, **headers: str) -> int:
     ],
 )
 def test_sockets_that_do_not_open(running_server: Stack, path: str, headers: dict[str, Any]) -> None:
+    headers = {name: value.format(own=running_server.base_url) for name, value in headers.items()}
     assert try_socket(running_server, path, **headers) in (401, 403)
+
+
+def post(stack: Stack, path: str, body: bytes, **headers: str) -> int:
+    asked = urllib.request.Request(
+        stack.base_url + path, body, {"Content-Type": "application/json", **headers}
+    )
+    try:
+        with urllib.request.urlopen(asked, timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.req("TEN-05")
+def test_nobody_tells_the_server_where_they_come_from(running_server: Stack) -> None:
+    guess = json.dumps({"username": "door-guesser", "password": "wrong"}).encode()
+    tried = [
+        post(running_server, "/api/v1/auth/token", guess, **{"X-Forwarded-For": f"10.0.0.{n}"})
+        for n in range(6)
+    ]
+    assert tried[0] == 401 and tried[-1] == 429
+
+
+@pytest.mark.parametrize("path", ["/", "/api/v1/auth/token", "/agent/v1/join", "/v1/files", "/nowhere"])
+def test_a_stranger_can_not_fill_the_disk(running_server: Stack, path: str) -> None:
+    assert post(running_server, path, b"x" * (5 * 1024 * 1024)) == 413

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from axes.models import AccessAttempt
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.test import AsyncClient, Client
 from django.urls import reverse
@@ -10,6 +11,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 from rest_framework_simplejwt.tokens import AccessToken, RefreshToken
 
+from apps.tenants.guessing import failures_from
 from apps.tenants.models import User
 from tests import factories
 
@@ -69,6 +71,17 @@ def test_tokens_of_who_is_gone_or_inactive_end(client, member):
     assert client.post(f"{TOKEN}/refresh", {"refresh": tokens["refresh"]}).status_code == 401
 
 
+def test_a_new_password_ends_the_tokens_of_before(client, member):
+    tokens = sign_in(client, member.username).json()
+    member.set_password("another-long-one")
+    member.save()
+    assert client.get("/api/v1/me", HTTP_AUTHORIZATION=f"Bearer {tokens['access']}").status_code == 401
+    answer = client.post(f"{TOKEN}/refresh", {"refresh": tokens["refresh"]})
+    assert answer.status_code == 401 and answer.json()["code"] == "not_signed_in"
+    fresh = sign_in(client, member.username, "another-long-one").json()
+    assert client.post(f"{TOKEN}/refresh", {"refresh": fresh["refresh"]}).status_code == 200
+
+
 @pytest.mark.parametrize("path", [TOKEN, "/api/v1/auth/session"])
 def test_unknown_wrong_and_inactive_are_one_answer(path, client, member):
     factories.make_user("asleep", is_active=False)
@@ -123,6 +136,34 @@ def test_a_lock_out_is_for_one_name_from_one_address(client, settings, member):
     assert sign_in(client, other.username).status_code == 200
 
 
+def test_many_names_from_one_address_are_locked_out_together(client, settings, member):
+    settings.SIGN_IN_ADDRESS_FAILURE_LIMIT = 6
+    answers = [sign_in(client, f"somebody-{n}", "guess") for n in range(6)]
+    assert {answer.status_code for answer in answers} == {401}
+    refused = sign_in(client, member.username)
+    assert refused.status_code == 429 and refused.json()["code"] == "sign_in_locked"
+    for way_in in (reverse("admin:login"), reverse("portal:sign_in")):
+        page = Client().post(way_in, {"username": member.username, "password": factories.PASSWORD})
+        assert page.status_code == 429
+    assert failures_from("127.0.0.1") == 6  # what came while it was locked out doesn't prolong it
+    assert sign_in(client, member.username, REMOTE_ADDR="10.9.8.7").status_code == 200
+
+
+def test_an_address_may_try_again_after_the_wait(client, settings, member):
+    settings.SIGN_IN_ADDRESS_FAILURE_LIMIT = 2
+    for n in range(2):
+        sign_in(client, f"somebody-{n}", "guess")
+    assert sign_in(client, member.username).status_code == 429
+    AccessAttempt.objects.update(attempt_time=timezone.now() - settings.AXES_COOLOFF_TIME)
+    assert sign_in(client, member.username).status_code == 200
+
+
+def test_a_name_that_is_too_long_is_a_wrong_one(client):
+    page = Client().post(reverse("portal:sign_in"), {"username": "x" * 5000, "password": "guess"})
+    assert page.status_code == 401
+    assert not AccessAttempt.objects.exists()
+
+
 def test_a_success_forgives_earlier_failures(client, settings, member):
     for _ in range(3):
         for n in range(settings.AXES_FAILURE_LIMIT - 1):
@@ -147,7 +188,6 @@ def test_a_session_opens_and_ends_and_its_writes_need_the_csrf_token(member, ten
 
 @pytest.mark.req("TEN-06")
 def test_no_password_reaches_a_log_or_a_row(client, member, caplog):
-    from axes.models import AccessAttempt
 
     caplog.set_level("DEBUG")
     secret = "correct-horse-battery"
