@@ -19,49 +19,36 @@ from apps.tenants.scope import Viewer
 
 @dataclass(frozen=True, slots=True)
 class CardRow:
-    """One present or vanished card. Memory in MB; None = the card did not answer, never zero.
-    `sampled_at` is when a measured value last changed enough to be written; None = never measured."""
+    """One present or vanished card. Memory in MB; None = the card did not answer, never zero."""
 
     id: int
-    uuid: str
     index: int
     vendor: str
     model: str
     vram_total_mb: int | None
     vram_used_mb: int | None
-    sampled_at: datetime | None
     compute_capability: str
     present: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """One node as placing needs it. `allowed_tenant_ids` holds row ids of tenants, those of allowed
-    shared groups included; it matters only where `open_to_all` is False. `engines` are names;
-    `ports` the host port numbers that attempts hold. `last_seen_at` by the server's clock."""
+    """One node as placing needs it. `open_to` None = every tenant, else the row ids of those that may
+    use it, by name or by shared group (TEN-09). `engines` are names; `ports` the host port numbers that
+    attempts hold. `last_seen_at` by the server's clock."""
 
     id: int
     public_id: str
     name: str
     runtime: str
     cordoned: bool
-    pool: str
-    labels: dict[str, str]
-    open_to_all: bool
-    allowed_tenant_ids: frozenset[int]
+    open_to: frozenset[int] | None
     engines: frozenset[str]
-    cpu_count: int | None
-    memory_total_mb: int | None
     port_first: int
     port_last: int
     ports: frozenset[int]
     last_seen_at: datetime | None
-    declared_lost_at: datetime | None
     cards: tuple[CardRow, ...]
-
-    def open_to(self, tenant_id: int) -> bool:
-        """TEN-09: whether a tenant (row id) may use this node."""
-        return self.open_to_all or tenant_id in self.allowed_tenant_ids
 
 
 def silent_before(now: datetime) -> datetime:
@@ -115,38 +102,22 @@ def placement_rows() -> list[NodeRow]:
         listed = Node.objects.filter(open_to_all=False, **{f"{path}__isnull": False})
         for node_id, tenant_id in listed.values_list("pk", path):
             allowed[node_id].add(tenant_id)
-    seen = {
-        node_id: (last, lost)
-        for node_id, last, lost in Liveness.objects.values_list("node_id", "last_seen_at", "declared_lost_at")
-    }
+    seen = dict(Liveness.objects.values_list("node_id", "last_seen_at"))
     return [
         NodeRow(
             id=row["pk"],
-            allowed_tenant_ids=frozenset(allowed.get(row["pk"], ())),
+            open_to=None if row["open_to_all"] else frozenset(allowed.get(row["pk"], ())),
             engines=frozenset(_engine_names(row["engines"])),
             ports=frozenset(ports.get(row["pk"], ())),
-            last_seen_at=seen.get(row["pk"], (None, None))[0],
-            declared_lost_at=seen.get(row["pk"], (None, None))[1],
+            last_seen_at=seen.get(row["pk"]),
             cards=tuple(cards.get(row["pk"], ())),
             **{name: row[name] for name in _PLAIN},
         )
-        for row in Node.objects.order_by("name", "pk").values("pk", "engines", *_PLAIN)
+        for row in Node.objects.order_by("name", "pk").values("pk", "engines", "open_to_all", *_PLAIN)
     ]
 
 
-_PLAIN = (
-    "public_id",
-    "name",
-    "runtime",
-    "cordoned",
-    "pool",
-    "labels",
-    "open_to_all",
-    "cpu_count",
-    "memory_total_mb",
-    "port_first",
-    "port_last",
-)
+_PLAIN = ("public_id", "name", "runtime", "cordoned", "port_first", "port_last")
 
 
 def _cards_by_node() -> dict[int, list[CardRow]]:
@@ -154,13 +125,11 @@ def _cards_by_node() -> dict[int, list[CardRow]]:
     rows: QuerySet[Card, tuple[Any, ...]] = Card.objects.order_by("node_id", "index").values_list(
         "node_id",
         "pk",
-        "uuid",
         "index",
         "vendor",
         "model",
         "vram_total_mb",
         "sample__vram_used_mb",
-        "sample__sampled_at",
         "compute_capability",
         "present",
     )

@@ -111,7 +111,7 @@ def _node_view(
         cordoned=row.cordoned,
         runtime=RuntimeKind(row.runtime) if row.runtime in set(RuntimeKind) else None,
         engines=row.engines,
-        open_to=None if row.open_to_all else row.allowed_tenant_ids,
+        open_to=row.open_to,
         cards=tuple(
             CardView(
                 id=card.id,

@@ -13,14 +13,15 @@ from typing import Any
 import msgspec
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
 
+from agent.contract.codes import Code
 from agent.contract.messages import HeartbeatRequest
 from apps.core import hints, versions
 from apps.core.errors import FieldError, Invalid, Refusal
-from apps.fleet.models import Liveness, Node, NodeAlert
+from apps.fleet.models import Liveness, Node
 from apps.fleet.selectors import is_online
 from apps.fleet.services import cards
+from apps.fleet.services.alerts import raise_alert
 from apps.fleet.services.measures import count_or_none, fit
 
 log = logging.getLogger("heteroflow.fleet")
@@ -44,11 +45,6 @@ class HeartbeatOutcome:
     superseded: bool = False
     skew_s: float | None = None
 
-    @property
-    def skewed(self) -> bool:
-        """Whether the clock is off enough for a warning (CLOCK_SKEW_WARN_S). Never more than that."""
-        return self.skew_s is not None and abs(self.skew_s) > settings.CLOCK_SKEW_WARN_S
-
 
 def record_heartbeat(*, node: Node, request: HeartbeatRequest, now: datetime) -> HeartbeatOutcome:
     """Write liveness, changed facts, cards and samples of an authenticated node.
@@ -58,7 +54,9 @@ def record_heartbeat(*, node: Node, request: HeartbeatRequest, now: datetime) ->
     node's credential, Invalid for an unusable run, sequence or address.
     """
     if request.machine_id != node.machine_id:
-        _alert_machine(node, now)
+        # In a transaction of its own: the refusal that follows must not take the alert with it.
+        raise_alert(node=node, code="machine_mismatch", now=now)
+        log.warning("node %s: another machine uses its credential and was refused", node.public_id)
         raise Refusal("machine_mismatch", 403, node=node.public_id)
     _check(request)
     skew_s = _skew(request.sent_at, now)
@@ -70,6 +68,8 @@ def record_heartbeat(*, node: Node, request: HeartbeatRequest, now: datetime) ->
         if not same_run and not _takes_over(live, request, now):
             return HeartbeatOutcome(False, superseded=True, skew_s=skew_s)
         _write_liveness(live, request, now, skew_s, same_run)
+        if _is_skewed(skew_s) and not _is_skewed(live.clock_skew_s):
+            raise_alert(node=node, code=Code.CLOCK_SKEW, now=now, skew_s=skew_s)
         changed = _write_facts(node, request)
         cards_changed = cards.write_cards(node, request.cards, now, unknown=request.cards_unknown)
         if "dial" in changed:
@@ -160,14 +160,6 @@ def _skew(sent_at: float, now: datetime) -> float | None:
     return round(skew_s, 3) if math.isfinite(skew_s) else None
 
 
-def _alert_machine(node: Node, now: datetime) -> None:
-    # In a transaction of its own: the refusal that follows must not take the alert with it.
-    with transaction.atomic():
-        _, new = NodeAlert.objects.get_or_create(
-            node=node, code="machine_mismatch", defaults={"first_at": now, "last_at": now}
-        )
-        if not new:
-            NodeAlert.objects.filter(node=node, code="machine_mismatch").update(
-                times=F("times") + 1, last_at=now
-            )
-    log.warning("node %s: another machine uses its credential and was refused", node.public_id)
+def _is_skewed(skew_s: float | None) -> bool:
+    """Off enough for a warning, and never for more than that."""
+    return skew_s is not None and abs(skew_s) > settings.CLOCK_SKEW_WARN_S
