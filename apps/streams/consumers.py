@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from apps.core.errors import NotFound
+from apps.core.ids import looks_like_id
 from apps.streams.selectors import LogPiece, read_log
 from apps.streams.services import log_group
 from apps.tenants.models import User
@@ -29,6 +30,7 @@ log = logging.getLogger("heteroflow.streams")
 BAD_QUERY, NOT_SIGNED_IN, NOT_FOUND = 4400, 4401, 4404  # close codes, after the HTTP statuses
 INTERNAL = 1011
 LARGEST = 2**63 - 1
+DIGITS = len(str(LARGEST))
 
 
 class LogConsumer(AsyncWebsocketConsumer):
@@ -47,6 +49,9 @@ class LogConsumer(AsyncWebsocketConsumer):
         user = self.scope.get("user")
         if user is None or not user.is_authenticated:
             await self.close(NOT_SIGNED_IN)
+            return
+        if not looks_like_id(self.task_id):  # nor would it be the name of a group
+            await self.close(NOT_FOUND)
             return
         try:
             attempt, start = _read_query(self.scope["query_string"])
@@ -135,7 +140,7 @@ def _read_query(raw: bytes) -> tuple[int | None, int]:
         text = query.get(name, [""])[-1]
         if not text:
             continue
-        if not (text.isascii() and text.isdigit() and int(text) <= LARGEST):
+        if not (text.isascii() and text.isdigit() and len(text) <= DIGITS and int(text) <= LARGEST):
             raise ValueError(f"{name} must be a whole number from 0")
         numbers[name] = int(text)
     return numbers["attempt"], numbers["from"] or 0

@@ -69,6 +69,20 @@ async def test_resumes_from_an_offset(task, owner):
     await socket.hang_up()
 
 
+@pytest.mark.parametrize("task_id", ["x" * 200, "task-!", "\U0001f4a9", "a\0b", "..", "task-" + "a" * 17])
+async def test_what_can_be_no_task_is_not_there_and_no_fault(task_id, owner):
+    socket = make_socket(owner, task_id)
+    assert await socket.open() is True
+    assert await socket.close_code() == NOT_FOUND
+
+
+@pytest.mark.parametrize("number", ["-1", "x", "\u00b2", "9" * 5000, str(2**63)])
+async def test_a_wrong_number_is_told(number, task, owner):
+    socket = make_socket(owner, task.public_id, f"?from={number}")
+    assert await socket.open() is True
+    assert await socket.close_code() == BAD_QUERY
+
+
 async def test_waits_for_a_log_that_has_not_begun(task, owner):
     socket = await start(owner, task)
     assert await socket.receive_nothing()
