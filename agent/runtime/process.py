@@ -26,7 +26,7 @@ from agent.engines.base import Engine, EngineCall, EngineOptionError
 from agent.engines.catalog import compute_capability_at_least, get_engine
 from agent.engines.environment import agent_env, user_env
 from agent.identity import StateDir
-from agent.models.locate import gguf_file
+from agent.models.locate import check_links, gguf_file
 from agent.models.paths import PathRefused, check_model_path
 from agent.runtime import process_rules, proctable
 from agent.runtime.base import Exit, Instance, PortBusy, StartRefused
@@ -114,6 +114,7 @@ class ProcessRuntime:
         """The whole line after setpriv. Raises StartRefused."""
         try:
             path = check_model_path(spec.model_path, self._settings.path_rules)
+            check_links(path, spec.model_path, self._settings.path_rules)
             if engine.name == "llamacpp":
                 path = gguf_file(path, spec.model_path)
         except PathRefused as error:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.contract.codes import Code
-from agent.models.locate import gguf_file
+from agent.models.locate import check_links, gguf_file
 from agent.models.paths import PathRefused, PathRules, check_model_path, check_path, is_within, normalise
 
 pytestmark = pytest.mark.req("AGENT-05")
@@ -131,3 +131,25 @@ def test_gguf_file_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(PathRefused) as caught:
         gguf_file(tmp_path, "given")
     assert caught.value.reason.params == {"path": "given", "gguf_files": 2}
+
+
+@pytest.mark.req("AGENT-05")
+def test_links_in_a_folder_may_not_lead_out_either(tmp_path: Path) -> None:
+    root, outside = tmp_path / "models", tmp_path / "secrets.json"
+    (root / "m" / "deep").mkdir(parents=True)
+    outside.write_text("{}")
+    (root / "blob").write_text("")
+    (root / "m" / "model.gguf").symlink_to("../blob")  # as the caches of model hubs lay them out
+    (root / "m" / "nowhere").symlink_to(root / "gone")
+    allowed = PathRules(allowed=(str(root),))
+    check_links(root / "m", "given", allowed)
+    check_links(root / "blob", "given", allowed)
+    for place in (root / "m" / "x.gguf", root / "m" / "deep" / "tokenizer.json", root / "m" / "folder"):
+        place.symlink_to(outside if place.suffix else tmp_path)
+        with pytest.raises(PathRefused) as caught:
+            check_links(root / "m", "given", allowed)
+        assert (caught.value.reason.code, caught.value.reason.params) == (
+            Code.PATH_NOT_ALLOWED,
+            {"path": "given"},
+        )
+        place.unlink()
