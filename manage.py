@@ -12,11 +12,15 @@ def main() -> None:
 
         prepare_or_exit()
     # Any command may send hints; without this they would go to a broker of Celery's own choice.
+    from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
 
-    import heteroflow.celery  # noqa: F401
+    try:
+        import heteroflow.celery  # noqa: F401
 
-    execute_from_command_line(sys.argv)
+        execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as error:
+        sys.exit(f"The settings can not be used: {error}")
 
 
 if __name__ == "__main__":

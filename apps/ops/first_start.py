@@ -10,15 +10,25 @@ from datetime import datetime
 from pathlib import Path
 
 from django.core.management import call_command
+from django.db import DatabaseError
 
 from apps.fleet import services as fleet
 from apps.ops.layout import Layout
+from apps.ops.preflight import NotReady
 from apps.tenants import services as tenants
 from apps.tenants.models import User
 from apps.tenants.scope import Viewer
 
 OPERATOR = "admin"
 JOIN_TOKEN_TTL_S = 3600
+# What SQLite says, and the way out.
+DATABASE_FAULTS = {
+    "locked": "another program holds it; end that one and start again",
+    "full": "the disk is full; free some space and start again",
+    "readonly": "it can not be written; make it writable for this user, or choose another DATA_DIR=",
+    "not a database": "it is damaged; put it back from a backup, or choose another DATA_DIR=",
+    "malformed": "it is damaged; put it back from a backup, or choose another DATA_DIR=",
+}
 
 
 def new_password() -> str:
@@ -65,8 +75,29 @@ def ensure_agent(
     )
 
 
+def explain(error: DatabaseError | OSError, layout: Layout) -> str:
+    """One sentence for what went wrong with the database or the data directory, with the way out."""
+    if isinstance(error, OSError):
+        return f"{error.filename or layout.root} can not be used: {error.strerror}; choose another DATA_DIR=."
+    words = str(error)
+    way_out = next((way for sign, way in DATABASE_FAULTS.items() if sign in words), None)
+    return (
+        f"The database {layout.database} can not be used ({words}): "
+        f"{way_out or 'look after that file, or choose another DATA_DIR='}."
+    )
+
+
 def _joined(identity: Path) -> bool:
-    return identity.exists() and bool(json.loads(identity.read_text()).get("node_id"))
+    """Raises NotReady where the file is damaged: a new identity would make another node of this one."""
+    if not identity.exists():
+        return False
+    try:
+        return bool(json.loads(identity.read_text())["node_id"])
+    except (ValueError, KeyError, TypeError):
+        raise NotReady(
+            f"{identity} is damaged, so the local node can not prove who it is; put it back from a backup, "
+            "or remove it, and the node joins anew."
+        ) from None
 
 
 def _write(path: Path, text: str) -> None:

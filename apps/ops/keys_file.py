@@ -4,16 +4,26 @@ Runs before Django's settings are read, so standard library only. Never prints o
 """
 
 import base64
+import binascii
 import json
 import os
 import secrets
 from pathlib import Path
 
+from apps.ops.preflight import NotReady
+
+FERNET_BYTES = 32
+
 
 def ensure_keys(data_dir: Path) -> Path:
-    """Make the file unless it is there; whole or not at all, also when two starts race."""
+    """Make the file unless it is there; whole or not at all, also when two starts race.
+
+    Raises NotReady where the file that is there holds no usable keys: new ones would leave all that
+    was encrypted closed for ever.
+    """
     target = data_dir / "secrets.json"
     if target.exists():
+        _check(target)
         return target
     part = data_dir / f".secrets.{os.getpid()}"
     keys = {
@@ -33,3 +43,21 @@ def ensure_keys(data_dir: Path) -> Path:
     finally:
         part.unlink()
     return target
+
+
+def _check(file: Path) -> None:
+    try:
+        stored = json.loads(file.read_text())
+        keys = stored["encryption_keys"]
+        usable = (
+            bool(stored["secret_key"])
+            and bool(keys)
+            and all(len(base64.b64decode(key, altchars=b"-_", validate=True)) == FERNET_BYTES for key in keys)
+        )
+    except (OSError, ValueError, TypeError, KeyError, binascii.Error):
+        usable = False
+    if not usable:
+        raise NotReady(
+            f"{file} holds no usable keys (it is damaged or can not be read); put it back from a backup, or "
+            "start with another DATA_DIR=: without its keys, what the database keeps encrypted stays closed."
+        )

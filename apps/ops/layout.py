@@ -11,6 +11,11 @@ class Layout:
     root: Path
 
     @property
+    def database(self) -> Path:
+        """As the embedded settings have it."""
+        return self.root / "heteroflow.sqlite3"
+
+    @property
     def models(self) -> Path:
         """Model files that local services may use."""
         return self.root / "models"

@@ -37,7 +37,7 @@ def prepare(environ: "os._Environ[str] | dict[str, str]") -> None:
             "behind a proxy with TLS)."
         )
     data_dir = Path(environ.get("DATA_DIR") or ROOT / "data").resolve()
-    needs_mb = int(environ.get("START_NEEDS_MB") or preflight.START_NEEDS_MB)
+    needs_mb = _read_mb("START_NEEDS_MB", environ.get("START_NEEDS_MB") or str(preflight.START_NEEDS_MB))
     preflight.check_port(host, port)
     preflight.check_room(data_dir, needs_mb, "start")
     preflight.make_data_dir(data_dir)
@@ -45,6 +45,12 @@ def prepare(environ: "os._Environ[str] | dict[str, str]") -> None:
     keys_file.ensure_keys(data_dir)
     environ.update(HOST=host, PORT=str(port), RUNTIME=runtime, DATA_DIR=str(data_dir))
     environ.setdefault("PUBLIC_URL", f"http://{LOCAL_ADDRESS[host]}:{port}")
+
+
+def _read_mb(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise preflight.NotReady(f"{name}={text} is not a number of megabytes; leave it out, or give one.")
+    return int(text)
 
 
 def prepare_or_exit() -> None:

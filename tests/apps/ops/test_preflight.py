@@ -174,3 +174,42 @@ def test_registry_out_of_reach_is_one_sentence_and_a_failure(tmp_path: Path, fre
     assert run.returncode == 1
     assert "registry can not be reached" in run.stderr
     assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"secret_key": "ab',
+        "",
+        "[]",
+        '{"secret_key": "x", "encryption_keys": ["short"]}',
+        '{"secret_key": "x"}',
+    ],
+)
+def test_damaged_keys_are_told_and_never_replaced(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "secrets.json"
+    file.write_text(text)
+    with pytest.raises(NotReady, match=r"secrets\.json holds no usable keys .* backup"):
+        keys_file.ensure_keys(tmp_path)
+    assert file.read_text() == text
+
+
+def test_keys_of_a_former_start_pass(tmp_path: Path) -> None:
+    before = keys_file.ensure_keys(tmp_path).read_text()
+    assert keys_file.ensure_keys(tmp_path).read_text() == before
+
+
+def test_needed_room_must_be_a_number(tmp_path: Path, free_port: int) -> None:
+    environ = {"PORT": str(free_port), "DATA_DIR": str(tmp_path), "START_NEEDS_MB": "much"}
+    with pytest.raises(NotReady, match="START_NEEDS_MB=much is not a number"):
+        prelaunch.prepare(environ)
+
+
+def test_a_setting_of_the_wrong_form_is_one_sentence(tmp_path: Path) -> None:
+    keys_file.ensure_keys(tmp_path)
+    environ = {"PATH": os.environ["PATH"], "DATA_DIR": str(tmp_path), "REBUILD_MAX": "many"}
+    run = subprocess.run(
+        [sys.executable, "manage.py", "check"], cwd=ROOT, env=environ, capture_output=True, text=True
+    )
+    assert run.returncode == 1
+    assert run.stderr == "The settings can not be used: REBUILD_MAX=many is not a whole number.\n"

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from apps.core.clock import utc_now
 from apps.ops import first_start, greeting, prelaunch
@@ -59,6 +59,23 @@ class Command(BaseCommand):
         except NotReady as refusal:
             raise CommandError(str(refusal)) from None
         say("Preparing the database ...")
+        try:
+            people, demo = self.prepare(layout, base_url, engine_ports, options)
+        except NotReady as refusal:
+            raise CommandError(str(refusal)) from None
+        except (DatabaseError, OSError) as error:
+            raise CommandError(first_start.explain(error, layout)) from None
+        for line in greeting.sign_in_lines(base_url, people):
+            say(line)
+        if demo is None and not options["no_demo"]:
+            say("No demo model is installed, so it starts empty; `make install` brings it.")
+        connections.close_all()  # from here on the server process alone writes
+        self.supervise(say, layout, host, port, base_url, demo)
+
+    def prepare(
+        self, layout: Layout, base_url: str, engine_ports: tuple[int, int], options: dict[str, Any]
+    ) -> tuple[greeting.People, DemoRun | None]:
+        """Database, operator, local agent, demo. Raises NotReady, DatabaseError or OSError."""
         first_start.migrate()
         operator, password = first_start.ensure_operator()
         first_start.ensure_agent(
@@ -69,13 +86,9 @@ class Command(BaseCommand):
             now=utc_now(),
         )
         people = greeting.People(operator.username, password)
-        demo = None if options["no_demo"] else DemoRun.prepare(base_url, layout, people, options["model"])
-        for line in greeting.sign_in_lines(base_url, people):
-            say(line)
-        if demo is None and not options["no_demo"]:
-            say("No demo model is installed, so it starts empty; `make install` brings it.")
-        connections.close_all()  # from here on the server process alone writes
-        self.supervise(say, layout, host, port, base_url, demo)
+        if options["no_demo"]:
+            return people, None
+        return people, DemoRun.prepare(base_url, layout, people, options["model"])
 
     def supervise(
         self, say: Printer, layout: Layout, host: str, port: int, base_url: str, demo: DemoRun | None
