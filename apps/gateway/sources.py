@@ -5,12 +5,13 @@ as long as a call.
 """
 
 import asyncio
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections
 
 from apps.routing.published import find_key, load_table, read_version
 from apps.routing.table import Key, Table
@@ -46,6 +47,12 @@ async def _off_loop(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         close_old_connections()
         try:
             return work()
+        except DatabaseError as error:
+            # Its frames hold cursors of this thread's connection. Dropped in the loop's thread they
+            # would wait there while the connection is busy: up to the database's lock timeout.
+            for one in (error, error.__cause__, error.__context__):
+                traceback.clear_frames(one.__traceback__ if one else None)
+            raise
         finally:
             close_old_connections()
 
