@@ -130,11 +130,13 @@ class Counts:
     replicas: int
 
 
+# Tasks that are stopped for good; they hold nothing of a quota.
+NOT_COUNTED = Q(state__in=[State.STOPPED, State.COMPLETED]) | Q(state=State.FAILED, desired=Desired.STOP)
+
+
 def count_for_quota(tenant: Tenant) -> Counts:
     """Count inside the transaction that holds the tenant's quota row (TEN-07)."""
-    live = Task.objects.filter(group__tenant=tenant).exclude(
-        Q(state__in=[State.STOPPED, State.COMPLETED]) | Q(state=State.FAILED, desired=Desired.STOP)
-    )
+    live = Task.objects.filter(group__tenant=tenant).exclude(NOT_COUNTED)
     sums = live.aggregate(replicas=Count("pk"), gpus=Sum("gpu_required"))
     live_groups = TaskGroup.objects.filter(tenant=tenant, deleted_at__isnull=True).count()
     return Counts(gpus=sums["gpus"] or 0, task_groups=live_groups, replicas=sums["replicas"])

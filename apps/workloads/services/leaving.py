@@ -7,14 +7,19 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Count, QuerySet, Sum
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.states import Desired, Phase, State
 from apps.core import hints
+from apps.core.errors import Refusal
 from apps.core.leases import Held, LeaseLost
+from apps.tenants import quotas
+from apps.tenants.models import Tenant, TenantStatus
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Claim, Task, TaskGroup
 from apps.workloads.policy.moves import ENDED
+from apps.workloads.selectors import NOT_COUNTED, count_for_quota
 from apps.workloads.services.reporting import release
 from apps.workloads.state import lock_groups, move_of, transition
 
@@ -92,12 +97,21 @@ def _stop_one(task: Task, actor: str, why: Reason, now: datetime) -> bool:
 
 
 def start_again(*, actor: Viewer, tasks: Iterable[Task], now: datetime) -> int:
-    """Let stopped or failed tasks be placed anew, with a fresh count of rebuilds; answers how many."""
+    """Let stopped or failed tasks be placed anew, with a fresh count of rebuilds; answers how many.
+
+    Scope is the caller's: pass manageable tasks only. What is being deleted stays as it is. Raises
+    Refusal 403 `tenant_suspended` or `quota_exceeded`: what was stopped is not counted any more, so
+    that to start it again is to ask for it anew (TEN-01, TEN-07).
+    """
     started = 0
     with transaction.atomic():
         ids = [task.pk for task in tasks]
+        ended = Task.objects.filter(
+            pk__in=ids, state__in=[State.STOPPED, State.FAILED], group__deleted_at__isnull=True
+        )
+        _ensure_room(ended)
         lock_groups(ids)
-        for task in Task.objects.filter(pk__in=ids, state__in=[State.STOPPED, State.FAILED]).order_by("pk"):
+        for task in ended.order_by("pk"):
             move = move_of(
                 task,
                 State.PENDING,
@@ -111,6 +125,19 @@ def start_again(*, actor: Viewer, tasks: Iterable[Task], now: datetime) -> int:
             started += transition(move, actor=actor.name, now=now)
     hints.kick("scheduling.place")
     return started
+
+
+def _ensure_room(ended: QuerySet[Task]) -> None:
+    """Lock each tenant's quota, in the order of creation (quota before groups), and count."""
+    for tenant in Tenant.objects.filter(task_groups__tasks__in=ended).distinct().order_by("pk"):
+        if tenant.status == TenantStatus.SUSPENDED:
+            raise Refusal("tenant_suspended", 403, why=tenant.suspended_reason or "-")
+        quota = quotas.lock(tenant)
+        used = count_for_quota(tenant)
+        asked = ended.filter(group__tenant=tenant).filter(NOT_COUNTED)
+        sums = asked.aggregate(replicas=Count("pk"), gpus=Sum("gpu_required"))
+        quotas.ensure(quota, "replicas", used=used.replicas, asked=sums["replicas"])
+        quotas.ensure(quota, "gpus", used=used.gpus, asked=sums["gpus"] or 0)
 
 
 def request_delete(*, actor: Viewer, group: TaskGroup, now: datetime) -> StopOutcome:

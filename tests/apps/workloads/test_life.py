@@ -9,12 +9,14 @@ from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import RunningReport, TaskSpec
 from agent.contract.states import Desired, Observed, Phase, State
 from apps.core import versions
+from apps.core.errors import Refusal
 from apps.fleet.models import Liveness, Port
+from apps.tenants.models import Tenant, TenantStatus
 from apps.tenants.scope import SYSTEM
 from apps.workloads import selectors, services
 from apps.workloads.models import Claim, Event, TaskGroup
 from tests.apps.workloads.conftest import Life
-from tests.factories import NOW, make_group, make_node, make_task
+from tests.factories import NOW, make_group, make_node, make_task, make_tenant
 
 pytestmark = pytest.mark.django_db
 LATER = NOW + timedelta(seconds=1)
@@ -267,3 +269,33 @@ def test_what_people_see_starts_with_their_scope() -> None:
         if not seen:
             with pytest.raises(NotFound):
                 selectors.group_by_id(viewer, group.public_id)
+
+
+@pytest.mark.req("TEN-07")
+@pytest.mark.parametrize("quota", [{"replicas": 2}, {"gpus": 2}])
+def test_starting_again_is_asking_anew_and_counted(quota: dict[str, int]) -> None:
+    tenant = make_tenant(quota=quota)
+    group = make_group(tenant)
+    first, second = make_task(group), make_task(group)
+    services.request_stop(actor=SYSTEM, tasks=[first], why=reason(Code.STOP_REQUESTED), now=NOW)
+    make_task(make_group(tenant))  # takes the room that was left
+    with pytest.raises(Refusal) as caught:
+        services.start_again(actor=SYSTEM, tasks=[first, second], now=LATER)
+    assert caught.value.code == "quota_exceeded" and caught.value.params["asked"] == 1
+    first.refresh_from_db()
+    assert first.state == State.STOPPED
+    services.request_stop(actor=SYSTEM, tasks=[second], why=reason(Code.STOP_REQUESTED), now=NOW)
+    assert services.start_again(actor=SYSTEM, tasks=[first], now=LATER) == 1
+
+
+@pytest.mark.req("TEN-01")
+def test_nothing_of_a_suspended_tenant_and_nothing_deleted_is_started_again() -> None:
+    task, deleted = make_task(), make_task()
+    for one in (task, deleted):
+        services.request_stop(actor=SYSTEM, tasks=[one], why=reason(Code.STOP_REQUESTED), now=NOW)
+    services.request_delete(actor=SYSTEM, group=deleted.group, now=NOW)
+    assert services.start_again(actor=SYSTEM, tasks=[deleted], now=LATER) == 0
+    Tenant.objects.filter(pk=task.group.tenant_id).update(status=TenantStatus.SUSPENDED)
+    with pytest.raises(Refusal) as caught:
+        services.start_again(actor=SYSTEM, tasks=[task], now=LATER)
+    assert caught.value.code == "tenant_suspended"
