@@ -9,16 +9,16 @@ from typing import Any
 from axes.helpers import get_client_ip_address
 from axes.models import AccessAttempt
 from django.conf import settings
-from django.contrib.auth.backends import BaseBackend
 from django.core.exceptions import PermissionDenied
 from django.db.models import Sum
 from django.http import HttpRequest
 from django.utils import timezone
 
 
-class AddressLimit(BaseBackend):
-    """Stands before all other backends: an address that has spent its failures is refused before a
-    password is looked at, whatever name it gives, and what it then tries is not counted anew."""
+class AddressLimit:
+    """A backend that knows nobody (no `get_user`, so that no session names it) and stands before all
+    others: an address that has spent its failures is refused before a password is looked at, whatever
+    name it gives, and what it then tries is not counted anew."""
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:
         """Raises PermissionDenied, with the request marked as locked out, for a spent address."""
