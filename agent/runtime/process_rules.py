@@ -14,6 +14,8 @@ from agent.contract.states import TaskType
 from agent.engines.base import Engine
 from agent.engines.catalog import ENGINE_NAMES
 
+# Those below are the machine's own (ssh, DNS, web): an agent that runs as root could take them.
+FIRST_OPEN_PORT = 1024
 TASK_ID = re.compile(r"task-[A-Za-z0-9_-]{1,80}\Z")
 
 
@@ -29,15 +31,23 @@ def refusal(spec: TaskSpec, engine: Engine | None) -> Reason | None:
         return _cannot("volumes", spec.volumes[0])
     if engine is None:
         if spec.engine in ENGINE_NAMES:
-            return reason(Code.ENGINE_UNAVAILABLE, engine=spec.engine)
+            return unavailable(spec.engine)
         return _cannot("engine", spec.engine or spec.image)
     if not spec.ports:
         return _cannot("ports", "none")
+    if spec.ports[0].host_port < FIRST_OPEN_PORT:
+        return _cannot("ports[0].host_port", str(spec.ports[0].host_port))
     return None
 
 
 def _cannot(field: str, value: str) -> Reason:
-    return reason(Code.RUNTIME_CANNOT, runtime="process", field=field, value=value)
+    why = f"the process runtime takes no {field} = {value}"
+    return reason(Code.START_FAILED, why=why, field=field, value=value)
+
+
+def unavailable(engine: str) -> Reason:
+    """The reason where an engine is known and not installed here."""
+    return reason(Code.ENGINE_UNAVAILABLE, engine=engine, why="it is not installed there")
 
 
 def kept_options(env: dict[str, str], engine: Engine) -> tuple[dict[str, str], list[str]]:

@@ -27,15 +27,15 @@ from tests.agent.fakes import make_settings, make_spec
 @pytest.mark.parametrize(
     ("changes", "code", "field"),
     [
-        ({"task_type": TaskType.TRAINING}, Code.RUNTIME_CANNOT, "task_type"),
-        ({"task_type": TaskType.CONTAINER}, Code.RUNTIME_CANNOT, "task_type"),
-        ({"command": ["sh"]}, Code.RUNTIME_CANNOT, "command"),
-        ({"volumes": ["/data"]}, Code.RUNTIME_CANNOT, "volumes"),
-        ({"engine": "mine"}, Code.RUNTIME_CANNOT, "engine"),
-        ({"engine": "", "image": "me/thing:1"}, Code.RUNTIME_CANNOT, "engine"),
+        ({"task_type": TaskType.TRAINING}, Code.START_FAILED, "task_type"),
+        ({"task_type": TaskType.CONTAINER}, Code.START_FAILED, "task_type"),
+        ({"command": ["sh"]}, Code.START_FAILED, "command"),
+        ({"volumes": ["/data"]}, Code.START_FAILED, "volumes"),
+        ({"engine": "mine"}, Code.START_FAILED, "engine"),
+        ({"engine": "", "image": "me/thing:1"}, Code.START_FAILED, "engine"),
         ({"engine": "sglang"}, Code.ENGINE_UNAVAILABLE, None),
-        ({"ports": []}, Code.RUNTIME_CANNOT, "ports"),
-        ({"task_id": "../../etc"}, Code.RUNTIME_CANNOT, "task_id"),
+        ({"ports": []}, Code.START_FAILED, "ports"),
+        ({"task_id": "../../etc"}, Code.START_FAILED, "task_id"),
     ],
 )
 def test_process_runtime_refuses_by_name(changes: dict[str, object], code: Code, field: str | None) -> None:
@@ -44,6 +44,7 @@ def test_process_runtime_refuses_by_name(changes: dict[str, object], code: Code,
     assert why is not None
     assert (why.code, why.params.get("field")) == (code, field)
     assert refusal(make_spec(), get_engine("llamacpp")) is None
+    assert refusal(make_spec(ports=[PortMapping(8080, 1024)]), get_engine("llamacpp")) is None
 
 
 @pytest.mark.req("AGENT-04")
