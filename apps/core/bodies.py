@@ -192,16 +192,21 @@ class Fields:
         """A list of texts of at most `each` characters. Values are not echoed: commands hold secrets."""
         good = []
         for index, item in enumerate(self.array(name, limit=limit)):
-            place = f"{name}[{index}]"
-            if not isinstance(item, str):
-                self.refuse(place, "wrong_type", expected=_("a text"))
-            elif has_bad_characters(item, lines=lines):
-                self.refuse(place, "bad_characters")
-            elif len(item) > each:
-                self.refuse(place, "too_long", max=each)
-            else:
+            if self.takes(f"{name}[{index}]", item, limit=each, lines=lines):
                 good.append(item)
         return good
+
+    def takes(self, place: str, item: object, *, limit: int, lines: bool = False) -> bool:
+        """Whether an item of a list or map is a text as it should be; noted without its value if not."""
+        if not isinstance(item, str):
+            self.refuse(place, "wrong_type", expected=_("a text"))
+        elif has_bad_characters(item, lines=lines):
+            self.refuse(place, "bad_characters")
+        elif len(item) > limit:
+            self.refuse(place, "too_long", max=limit)
+        else:
+            return True
+        return False
 
     def close(self) -> None:
         """Refuse every field that nobody read, by name; values of strangers are not echoed."""

@@ -6,7 +6,7 @@ warning on it (SVC-05). Never validates fields itself; never places anything.
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -142,43 +142,15 @@ def _warn(group: TaskGroup, code: Code) -> GroupWarning:
 
 
 def _group_fields(spec: ServiceSpec) -> dict[str, Any]:
-    names = (
-        "name",
-        "model_name",
-        "task_type",
-        "parallelism",
-        "world_size",
-        "min_replicas",
-        "max_replicas",
-        "enable_api",
-        "idle_timeout_minutes",
-        "gpu_memory_utilization",
-        "priority",
-        "preemptible",
-        "labels",
-        "health_check",
-        "scale_policy",
-        "schedule_window",
-    )
+    """All of the request that the group's columns keep under the same names."""
+    names = {field.name for field in fields(spec)} - {"tenant", "replicas", "worker"}
     return {name: getattr(spec, name) for name in names}
 
 
 def _task_fields(spec: ServiceSpec) -> dict[str, Any]:
+    """The same for its tasks; the credentials as the text that rests encrypted."""
     worker = spec.worker
-    names = (
-        "name",
-        "image",
-        "engine",
-        "gpu_required",
-        "gpu_type",
-        "model_path",
-        "ports",
-        "env",
-        "volumes",
-        "command",
-        "kv_offload_gb",
-        "estimated_gpu_memory_mb",
-        "timeout_seconds",
-    )
     secret = json.dumps(worker.pull_credentials) if worker.pull_credentials else ""
-    return {name: getattr(worker, name) for name in names} | {"pull_credentials": secret}
+    return {field.name: getattr(worker, field.name) for field in fields(worker)} | {
+        "pull_credentials": secret
+    }

@@ -3,9 +3,7 @@
 import re
 from pathlib import PurePosixPath
 
-from django.utils.translation import gettext as _
-
-from apps.core.bodies import Fields, has_bad_characters
+from apps.core.bodies import Fields
 
 ENV_LIMIT = 128
 ENV_VALUE_LIMIT = 8192
@@ -37,16 +35,9 @@ def _read_map(
         return {}
     good: dict[str, str] = {}
     for key, value in section.body.items():
-        place = key[:100]
         if not key_shape.fullmatch(key):
             fields.refuse(name, "bad_key", key)
-        elif not isinstance(value, str):
-            section.refuse(place, "wrong_type", expected=_("a text"))
-        elif has_bad_characters(value, lines=lines):
-            section.refuse(place, "bad_characters")
-        elif len(value) > each:
-            section.refuse(place, "too_long", max=each)
-        else:
+        elif section.takes(key[:100], value, limit=each, lines=lines):
             good[key] = value
     return good
 

@@ -1,5 +1,7 @@
 """The `task` object of a request, and fields that only look as if they could be set (SVC-02)."""
 
+import dataclasses
+
 from django.utils.translation import gettext as _
 
 from apps.catalog.images import read_image
@@ -14,23 +16,8 @@ from apps.inference.validation.environment import (
 from apps.inference.validation.ports import read_ports
 from apps.inference.validation.spec import WorkerSpec
 
-TASK_ONLY = frozenset(
-    {
-        "image",
-        "gpu_required",
-        "gpu_type",
-        "engine",
-        "model_path",
-        "ports",
-        "env",
-        "volumes",
-        "command",
-        "kv_offload_gb",
-        "estimated_gpu_memory_mb",
-        "timeout_seconds",
-        "pull_credentials",
-    }
-)
+_ALSO_ON_GROUPS = {"name"}
+TASK_ONLY = frozenset(field.name for field in dataclasses.fields(WorkerSpec)) - _ALSO_ON_GROUPS
 _MAY_HOLD_SECRETS = frozenset({"env", "command", "pull_credentials"})
 MAX_SECONDS = 366 * 86400
 MAX_MEMORY_MB = 100_000_000
