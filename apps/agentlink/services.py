@@ -31,12 +31,13 @@ from agent.contract.messages import (
 )
 from apps.agentlink import selectors
 from apps.agentlink.guessing import check_guesses, count_guess
-from apps.agentlink.limits import check_attempt, check_heartbeat, check_incarnation, storable
+from apps.agentlink.limits import check_attempt, storable
 from apps.core import texts
 from apps.core.errors import Conflict, Refusal
 from apps.fleet import services as fleet
 from apps.fleet.models import Node
 from apps.fleet.services.alerts import raise_alert
+from apps.fleet.services.heartbeats import check_incarnation
 from apps.streams.services import append_log
 from apps.workloads import services as workloads
 from apps.workloads.selectors import desired_of
@@ -66,7 +67,6 @@ def heartbeat(node: Node, request: HeartbeatRequest, *, now: datetime) -> Heartb
 
     Raises Conflict `claim_superseded` for a run of the agent that does not speak for the node any more.
     """
-    check_heartbeat(request)
     outcome = fleet.record_heartbeat(node=node, request=request, now=now)
     if outcome.superseded:
         raise Conflict(Code.CLAIM_SUPERSEDED)

@@ -27,6 +27,7 @@ from apps.fleet.services.measures import count_or_none, fit
 log = logging.getLogger("heteroflow.fleet")
 
 _ENGINES_MAX = 32
+_LONGEST_INCARNATION = 64
 
 
 @dataclass(frozen=True)
@@ -139,11 +140,19 @@ def _engines(request: HeartbeatRequest) -> list[dict[str, str | None]]:
     ]
 
 
+def check_incarnation(incarnation: str) -> None:
+    """Raises Invalid for a blank or long one, or one with control characters."""
+    if not incarnation.strip():
+        raise Invalid([FieldError("incarnation", "blank")])
+    if len(incarnation) > _LONGEST_INCARNATION:
+        raise Invalid([FieldError("incarnation", "too_long", None, {"max": _LONGEST_INCARNATION})])
+    if not incarnation.isprintable():
+        raise Invalid([FieldError("incarnation", "bad_characters")])
+
+
 def _check(request: HeartbeatRequest) -> None:
+    check_incarnation(request.incarnation)
     errors: list[FieldError] = []
-    if not 1 <= len(request.incarnation) <= 64 or not request.incarnation.isprintable():
-        expected = "a name of 1 to 64 printable characters"
-        errors.append(FieldError("incarnation", "wrong_type", None, {"expected": expected}))
     if not 0 <= request.sequence < 2**63:
         sent, most = str(request.sequence), str(2**63 - 1)
         errors.append(FieldError("sequence", "out_of_range", sent, {"min": 0, "max": most}))
