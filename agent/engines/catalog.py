@@ -1,6 +1,6 @@
-"""The catalog of engines: names, chains, and the engine that an image name tells (ENG-01, ENG-02).
+"""The catalog of engines: names, and the engine that an image name tells (ENG-01, ENG-02).
 
-Owns the registry and the order of choice. Never looks at a node: what is available there is
+Owns the registry. Never looks at a node: what is available there is
 reported by its agent and passed in by whoever chooses.
 """
 
@@ -12,16 +12,6 @@ ENGINES: dict[str, Engine] = {engine.name: engine for engine in (vllm.ENGINE, ll
 # Every name that may be asked for or read from an image; those without an entry in ENGINES are
 # known by name only and no agent can start them yet.
 ENGINE_NAMES = ("vllm", "sglang", "llamacpp", "trtllm", "mindie", "vllm-mtt")
-
-# GPU vendor -> engines in the order of choice. TensorRT-LLM stands in no chain (ENG-03).
-CHAINS: dict[str, tuple[str, ...]] = {
-    "nvidia": ("vllm", "sglang", "llamacpp"),
-    "amd": ("vllm", "llamacpp"),
-    "hygon": ("vllm", "llamacpp"),
-    "musa": ("vllm-mtt",),
-    "ascend": ("mindie",),
-    "cpu": ("llamacpp",),
-}
 
 # Tried in this order: the longer name before the one that it contains.
 IMAGE_KEYWORDS: tuple[tuple[str, str], ...] = (
@@ -55,11 +45,6 @@ def engine_from_image(image: str) -> str | None:
         if keyword in name:
             return engine
     return None
-
-
-def chain(vendor: str) -> tuple[str, ...]:
-    """Engines for a GPU vendor in the order of choice; "" and "cpu" mean a node without cards."""
-    return CHAINS.get(vendor.lower() or "cpu", ())
 
 
 def compute_capability_at_least(value: str | None, minimum: str | None) -> bool | None:

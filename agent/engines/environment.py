@@ -46,12 +46,6 @@ _VISIBILITY_BY_VENDOR = {
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
-def entries_to_env(entries: list[str]) -> dict[str, str]:
-    """Turn NAME=VALUE entries into a mapping; an entry without `=` or without a name is dropped."""
-    pairs = (entry.partition("=") for entry in entries)
-    return {name: value for name, mark, value in pairs if mark and _NAME.match(name)}
-
-
 def user_env(env: dict[str, str]) -> tuple[dict[str, str], list[str]]:
     """What is kept of the user's entries, and the names that were dropped.
 

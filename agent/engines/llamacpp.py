@@ -15,7 +15,7 @@ POOLINGS = ("none", "mean", "cls", "last", "rank")
 
 
 class LlamaCpp:
-    """The fallback of every chain: runs on any card and without one."""
+    """Runs on any card and without one."""
 
     name = "llamacpp"
     family = "llamacpp"

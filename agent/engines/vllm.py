@@ -8,7 +8,7 @@ from agent.engines.base import EngineCall, ImageCommand, Metrics, whole_number
 
 
 class Vllm:
-    """First in the NVIDIA, AMD and Hygon chains."""
+    """For NVIDIA, AMD and Hygon cards."""
 
     name = "vllm"
     family = "vllm"

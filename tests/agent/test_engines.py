@@ -5,15 +5,12 @@ import pytest
 
 from agent.engines.base import EngineCall, EngineOptionError
 from agent.engines.catalog import (
-    CHAINS,
-    ENGINE_NAMES,
     ENGINES,
-    chain,
     compute_capability_at_least,
     engine_from_image,
     get_engine,
 )
-from agent.engines.environment import agent_env, entries_to_env, user_env
+from agent.engines.environment import agent_env, user_env
 
 CALL = EngineCall(model_path="/data/models/m", served_model_name="chat", host="127.0.0.1", port=20001)
 
@@ -110,22 +107,6 @@ def test_engine_from_image(image: str, engine: str | None) -> None:
     assert engine_from_image(image) == engine
 
 
-@pytest.mark.req("ENG-02")
-def test_chains() -> None:
-    assert chain("nvidia") == ("vllm", "sglang", "llamacpp")
-    assert chain("amd") == chain("hygon") == ("vllm", "llamacpp")
-    assert chain("musa") == ("vllm-mtt",)
-    assert chain("ascend") == ("mindie",)
-    assert chain("") == chain("cpu") == ("llamacpp",)
-    assert chain("unheard-of") == ()
-
-
-@pytest.mark.req("ENG-03")
-def test_tensorrt_stands_in_no_chain() -> None:
-    assert all("trtllm" not in names for names in CHAINS.values())
-    assert all(name in ENGINE_NAMES for names in CHAINS.values() for name in names)
-
-
 def test_engine_known_by_name_only_has_no_builder() -> None:
     assert get_engine("sglang") is None
     assert get_engine("vllm") is ENGINES["vllm"]
@@ -137,11 +118,6 @@ def test_compute_capability_is_compared_as_numbers() -> None:
     assert compute_capability_at_least(None, "7.5") is None
     assert compute_capability_at_least("?", "7.5") is None
     assert compute_capability_at_least(None, None) is True
-
-
-@pytest.mark.req("AGENT-04")
-def test_env_entries_without_equals_are_dropped() -> None:
-    assert entries_to_env(["A=1", "B", "=x", "C=a=b", "D=", "1X=2"]) == {"A": "1", "C": "a=b", "D": ""}
 
 
 @pytest.mark.req("AGENT-04")

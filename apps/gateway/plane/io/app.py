@@ -128,14 +128,6 @@ class GatewayApp:
         """Calls that run now, by task id; replicas without one are absent."""
         return dict(self._live.in_flight)
 
-    def endings(self) -> dict[Ending, int]:
-        """How calls ended since the start of this process."""
-        return dict(self._live.endings)
-
-    def records_waiting(self) -> int:
-        """Usage records that the disk didn't take yet; more than 0 wants an operator."""
-        return self._journal.waiting
-
     def ready(self) -> bool:
         """Whether calls can be served: a table was read and the app isn't stopping."""
         return self._tables.current is not None and not self._stopping
@@ -229,7 +221,7 @@ class GatewayApp:
     ) -> None:
         """From here on every ending leaves exactly one record (GW-12)."""
         facts = CallFacts(request_id, self._clock(), path)
-        settlement = Settlement(self._journal, self._live, facts)
+        settlement = Settlement(self._journal, facts)
         key = await self._admit(headers)
         facts.tenant_id, facts.tenant_slug, facts.member = key.tenant_id, key.tenant_slug, key.member
         facts.key_id, facts.key_prefix = key.key_id, key.prefix

@@ -1,18 +1,14 @@
-"""Counts of this process that change with every call: in flight, sidelined, how calls ended."""
+"""Counts of this process that change with every call: in flight, turns, sidelined."""
 
 import time
-from collections import Counter
-
-from apps.usage.record import Ending
 
 
 class LiveCounts:
-    """`in_flight` by task id, without zeros; `endings` since the start of the process."""
+    """`in_flight` by task id, without zeros."""
 
     def __init__(self, sideline_s: float) -> None:
         self.in_flight: dict[str, int] = {}
         self.turns: dict[str, int] = {}
-        self.endings: Counter[Ending] = Counter()
         self._sideline_s = sideline_s
         self._sidelined: dict[str, float] = {}
 

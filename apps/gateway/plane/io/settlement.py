@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from apps.gateway.plane.core.usage import CallFacts, settle
-from apps.gateway.plane.io.live import LiveCounts
 from apps.usage.record import Ending, UsageEntry
 
 log = logging.getLogger("heteroflow.gateway")
@@ -19,9 +18,8 @@ class RecordWriter(Protocol):
 class Settlement:
     """Settles a call exactly once; later attempts do nothing."""
 
-    def __init__(self, journal: RecordWriter, live: LiveCounts, facts: CallFacts) -> None:
+    def __init__(self, journal: RecordWriter, facts: CallFacts) -> None:
         self._journal = journal
-        self._live = live
         self._begun = time.monotonic()
         self.facts = facts
         self.estimate_prompt: Callable[[], int] | None = None
@@ -42,7 +40,6 @@ class Settlement:
             estimate_prompt=self.estimate_prompt,
         )
         self._journal.append(entry)
-        self._live.endings[ending] += 1
         level = logging.DEBUG if ending is Ending.COMPLETED else logging.INFO
         log.log(
             level,
