@@ -6,22 +6,41 @@ Owns names, defaults and refusals. Never reads a secret from the command line.
 from __future__ import annotations
 
 import ipaddress
+import re
 import tomllib
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
+from agent.contract.messages import PORT_RANGE
 from agent.contract.states import RuntimeKind
 from agent.models.paths import PathRules, normalise
 
 ENV_PREFIX = "HETEROFLOW_AGENT_"
 
 
+class PullPolicy(StrEnum):
+    """When an image is fetched (AGENT-19)."""
+
+    IF_ABSENT = "if_absent"
+    NEVER = "never"
+    ALWAYS = "always"
+
+
 class ConfigError(Exception):
     """A setting that cannot be used; the sentence names it, its value, the rule and the way out."""
+
+
+class Dial(StrEnum):
+    """How the gateway reaches this node's engines: on their own ports (embedded, same machine), or
+    through the node's one TLS port (AGENT-16)."""
+
+    DIRECT = "direct"
+    DOOR = "door"
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,12 +52,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     join_token_file: str = ""
     server_sha256: str = ""  # the server certificate's fingerprint, from the join line
     runtime: RuntimeKind = RuntimeKind.PROCESS
+    dial: Dial = Dial.DIRECT
     dial_host: str = "127.0.0.1"
+    door_host: str = "0.0.0.0"  # noqa: S104 - the door is there to be reached from the server
+    door_port: int = 0  # any free one
+    door_advertise_host: str = ""  # "" = door_host, or this machine's address towards the server
+    door_connections: int = 1024
+    door_line_s: float = 5.0
+    door_connect_s: float = 3.0
+    door_linger_s: float = 60.0
     engine_host: str = "127.0.0.1"
     allowed_volume_prefixes: list[str] = []
     denied_volume_prefixes: list[str] = []
     relative_model_root: str = "/data/models"
-    port_range: tuple[int, int] = (20000, 20999)
+    port_range: tuple[int, int] = PORT_RANGE
     engine_threads: int = 1
     log_level: str = "INFO"
     heartbeat_s: float = 5.0
@@ -59,6 +86,23 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_keep_s: float = 86400.0
     engine_probe_heartbeats: int = 20  # AGENT-11
     gpu_timeout_s: float = 3.0
+    # runtime = docker
+    docker_host: str = "unix:///var/run/docker.sock"
+    docker_timeout_s: float = 60.0
+    docker_poll_s: float = 0.5
+    docker_silence_s: float = 10.0  # so long without an answer: health is not judged
+    pull_policy: PullPolicy = PullPolicy.IF_ABSENT  # AGENT-19
+    pull_deadline_s: float = 3600.0
+    disk_floor_mb: int = 10240  # free on Docker's disk, or nothing is pulled
+    memory_limit_mb: int = 0  # a container's; 0 = nine tenths of the host's
+    cpu_limit: float = 0.0  # processors a container; 0 = all
+    pids_limit: int = 4096
+    log_file_mb: int = 10
+    log_files: int = 3
+    container_user: str = ""  # UID[:GID]; "" = the image's own
+    network_egress: bool = False  # whether containers may open connections to the outside
+    stop_on_leave: bool = False  # end the containers with the agent instead of adopting them later
+    pass_cards: bool = True  # for tests on machines without cards only: False leaves them out
 
     @property
     def path_rules(self) -> PathRules:
@@ -113,13 +157,11 @@ def _from_text(name: str, kind: Any, text: str) -> Any:
 def _check(settings: Settings) -> None:
     check_server_url(settings.server_url)
     if settings.runtime is RuntimeKind.DOCKER:
-        raise ConfigError(
-            "runtime = docker is not available in this version: it arrives with the Docker runtime. "
-            "Use runtime = process."
-        )
+        _check_docker(settings)
     low, high = settings.port_range
     if not 1024 <= low <= high <= 65535:
         raise ConfigError(f"port_range = {low}-{high}: must be LOW-HIGH between 1024 and 65535.")
+    _check_door(settings)
     for name in ("allowed_volume_prefixes", "denied_volume_prefixes"):
         for prefix in getattr(settings, name):
             if normalise(prefix) is None:
@@ -140,6 +182,36 @@ def _check(settings: Settings) -> None:
                 f"server_sha256 = {settings.server_sha256!r}: must be 64 hexadecimal digits, "
                 "as in the join line."
             )
+
+
+def _check_docker(settings: Settings) -> None:
+    if not settings.docker_host.startswith("unix:///"):
+        raise ConfigError(
+            f"docker_host = {settings.docker_host!r}: must be unix:///PATH, since mounts and loopback ports "
+            "are those of this machine. Run an agent on each machine that has a Docker engine."
+        )
+    if not _is_loopback(settings.engine_host):
+        raise ConfigError(
+            f"engine_host = {settings.engine_host!r}: must be a loopback address, since engines are "
+            "published there and nothing else may reach them (AGENT-16). Use 127.0.0.1."
+        )
+    for name in ("disk_floor_mb", "memory_limit_mb", "cpu_limit"):
+        if getattr(settings, name) < 0:
+            raise ConfigError(f"{name} = {getattr(settings, name)}: must be 0 or more.")
+    for name in ("pids_limit", "log_file_mb", "log_files"):
+        if getattr(settings, name) < 1:
+            raise ConfigError(f"{name} = {getattr(settings, name)}: must be 1 or more.")
+    if not re.fullmatch(r"(\d{1,9}(:\d{1,9})?)?", settings.container_user):
+        raise ConfigError(
+            f"container_user = {settings.container_user!r}: must be UID or UID:GID in digits, or empty."
+        )
+
+
+def _check_door(settings: Settings) -> None:
+    if not 0 <= settings.door_port <= 65535:
+        raise ConfigError(f"door_port = {settings.door_port}: must be from 0 (any) to 65535.")
+    if settings.door_connections < 1:
+        raise ConfigError(f"door_connections = {settings.door_connections}: must be 1 or more.")
 
 
 def check_server_url(url: str) -> None:

@@ -14,6 +14,7 @@ from agent.contract.states import Desired, Observed, Phase, RuntimeKind, TaskTyp
 
 CONTRACT_VERSION = 1
 CONTRACT_HEADER = "X-HeteroFlow-Contract"
+PORT_RANGE = (20000, 20999)  # of host ports for tasks, where a node says no other
 
 
 # --- join -----------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ class HeartbeatRequest(msgspec.Struct, tag="heartbeat"):
     cards_unknown: bool = False
     engines: list[EngineReport] = []
     running: list[RunningReport] = []
-    port_range: tuple[int, int] = (20000, 20999)
+    port_range: tuple[int, int] = PORT_RANGE
     ports_in_use: list[int] = []
     agent_version: str = ""
 

@@ -4,6 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from agent.contract.messages import PORT_RANGE
 from apps.core.fields import PublicIdField
 from apps.tenants.models import SharedGroup, Tenant
 
@@ -29,8 +30,8 @@ class Node(models.Model):
     memory_total_mb = models.PositiveIntegerField(null=True)
     dial = models.JSONField(default=dict)
     engines = models.JSONField(default=list)
-    port_first = models.PositiveIntegerField(default=20000)
-    port_last = models.PositiveIntegerField(default=20999)
+    port_first = models.PositiveIntegerField(default=PORT_RANGE[0])
+    port_last = models.PositiveIntegerField(default=PORT_RANGE[1])
     joined_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

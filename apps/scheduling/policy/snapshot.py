@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from agent.contract.messages import PORT_RANGE
 from agent.contract.states import RuntimeKind, TaskType
 
 
@@ -47,8 +48,8 @@ class NodeView:
     engines: frozenset[str]
     open_to: frozenset[int] | None
     cards: tuple[CardView, ...]
-    port_first: int = 20000
-    port_last: int = 20999
+    port_first: int = PORT_RANGE[0]
+    port_last: int = PORT_RANGE[1]
     ports: frozenset[int] = frozenset()
     siblings: Mapping[int, int] = field(default_factory=dict)
 
