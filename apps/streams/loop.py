@@ -1,7 +1,6 @@
 """The tick that keeps the log store small: old pieces of long logs, logs of deleted tasks.
 
-Owns when; `services.py` owns how. Never shortens a
-log below the setting LOG_KEEP_BYTES.
+Owns when; `services.py` owns how. Never shortens a log below the setting LOG_KEEP_BYTES.
 """
 
 from datetime import datetime
