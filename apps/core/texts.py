@@ -95,7 +95,6 @@ TEXTS: dict[str, Promise] = {
     "machine_mismatch": _(
         "Node %(node)s belongs to another machine; join this machine with a token of its own."
     ),
-    "move_not_allowed": _("From state %(state)s this is not possible."),
     # states as words
     "state_pending": _("pending"),
     "state_scheduling": _("scheduling"),
@@ -134,12 +133,17 @@ TEXTS: dict[str, Promise] = {
     "ready": _("Ready."),
     "start_failed": _("The engine did not start: %(why)s"),
     "start_timeout": _("Its node did not take it on within %(after_s)s s."),
-    "load_timeout": _("It was not ready within %(after_s)s s."),
+    "load_timeout": _("It was not ready within %(after_s)s s: %(why)s"),
     "port_conflict": _("Port %(port)s is in use on the node by something else."),
     "model_not_found_on_node": _("The model path %(path)s does not exist on the node."),
     "path_not_allowed": _("The path %(path)s is outside the folders that the node allows."),
     "engine_unavailable": _("The node can not run the engine %(engine)s: %(why)s"),
+    "image_missing": _("The image %(image)s is not on the node, and no registry gave it."),
+    "pull_failed": _("The image %(image)s could not be fetched: %(why)s"),
+    "disk_short": _("The node has %(free_mb)s MB free for images; at least %(floor_mb)s MB must stay free."),
+    "cards_unreachable": _("Docker can not hand on cards of vendor %(vendor)s: %(why)s"),
     "unhealthy": _("The health check failed %(failures)s times in a row: %(why)s"),
+    "stalled": _("%(requests)s request(s) are in work, but it has made no step for %(after_s)s s."),
     "exited": _("It ended by itself with exit code %(exit_code)s."),
     "out_of_memory": _("The kernel ended it: out of memory."),
     "container_gone": _("Its container or process is gone."),
