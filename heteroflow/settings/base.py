@@ -202,7 +202,8 @@ HINT_EXPIRES_S = env.float("HINT_EXPIRES_S", default=5.0)
 # Nodes and tasks.
 HEARTBEAT_PERIOD_S = env.float("HEARTBEAT_PERIOD_S", default=5.0)
 NODE_SILENT_S = env.float("NODE_SILENT_S", default=30.0)
-START_DEADLINE_S = env.float("START_DEADLINE_S", default=900.0)
+# On top of a service's own start period; beyond the agent's load_cap_s + port_wait_s (3719 s).
+START_DEADLINE_S = env.float("START_DEADLINE_S", default=3900.0)
 CLAIM_DEADLINE_S = env.float("CLAIM_DEADLINE_S", default=60.0)
 STOP_DEADLINE_S = env.float("STOP_DEADLINE_S", default=120.0)
 STOP_GRACE_S = env.float("STOP_GRACE_S", default=10.0)

@@ -49,9 +49,15 @@ def claim_task(
         Task.objects.filter(pk=task.pk, attempt=attempt, state=State.SCHEDULING, phase=Phase.PLACED).update(
             phase=Phase.CLAIMED,
             version=F("version") + 1,
-            deadline_at=now + timedelta(seconds=settings.START_DEADLINE_S),
+            deadline_at=now + timedelta(seconds=_patience_s(task)),
         )
         return _build_spec(claim)
+
+
+def _patience_s(task: Task) -> float:
+    """How long a start may take before the server ends it by itself. The agent judges a load, with
+    progress up to a cap of its own (AGENT-08); this is for one that never does, so it comes later."""
+    return settings.START_DEADLINE_S + float((task.group.health_check or {}).get("start_period_seconds", 0))
 
 
 def _build_spec(claim: Claim) -> TaskSpec:

@@ -118,7 +118,7 @@ def expire_deadlines(*, lease: Held, now: datetime) -> int:
             .filter(task=task, attempt=task.attempt, released_at__isnull=True)
             .first()
         )
-        why = _lateness(task, claim)
+        why = _lateness(task, claim, now)
         move = move_of(task, State.FAILED, why, phase=Phase.LEAVING, last_error=last_error(why, None, now))
         if not transition(move, actor="recovery", now=now):
             return False
@@ -134,9 +134,10 @@ def _is_heard(task: Task, now: datetime) -> bool:
     return is_online(seen, now)
 
 
-def _lateness(task: Task, claim: Claim | None) -> Reason:
+def _lateness(task: Task, claim: Claim | None, now: datetime) -> Reason:
     if task.state == State.STOPPING:
         return reason(Code.STOP_UNCONFIRMED, after_s=settings.STOP_DEADLINE_S)
     if claim is None or claim.incarnation == "":
         return reason(Code.START_TIMEOUT, after_s=settings.CLAIM_DEADLINE_S)
-    return reason(Code.LOAD_TIMEOUT, after_s=settings.START_DEADLINE_S)
+    waited_s = int((now - task.state_since).total_seconds())
+    return reason(Code.LOAD_TIMEOUT, after_s=waited_s, why="its node says nothing of it")
