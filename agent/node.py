@@ -20,6 +20,8 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential_ji
 from agent import __version__
 from agent.config import ConfigError, Settings
 from agent.contract.messages import JoinReply, JoinRequest
+from agent.door.opening import open_door
+from agent.door.targets import find_in
 from agent.errors import ServerRefused, ServerUnreachable, Superseded
 from agent.gpu.readings import NodeReadings
 from agent.identity import Identity, StateDir, machine_id, new_incarnation
@@ -146,11 +148,13 @@ async def _work(
         reports=reports,
         logs=logs,
     )
+    door, dial = open_door(settings, state_dir.path, identity.secret_sha256, find_in(supervisor.attempts))
     heartbeat = Heartbeat(
         settings=settings,
         incarnation=incarnation,
         machine_id=machine_id(identity),
         agent_version=__version__,
+        dial=dial,
         send=client.heartbeat,
         readings=NodeReadings(settings, runtime),
         desired=desired,
@@ -166,6 +170,7 @@ async def _work(
             ("supervisor", lambda: supervisor.run(time.monotonic)),
             ("logs", lambda: logs.run(time.monotonic)),
             ("lookout", lambda: keep_lookout(client, heartbeat.look)),
+            *([("door", door.run)] if door is not None else []),
         )
     ]
     told = asyncio.ensure_future(stop.wait())
@@ -178,6 +183,8 @@ async def _work(
         log.warning("the last reports did not reach the server")
     await _last_logs(logs)
     reporting.cancel()
+    if door is not None:
+        await door.close()
     await prober.close()
     await asyncio.gather(told, reporting, *loops, return_exceptions=True)
     for task in done:

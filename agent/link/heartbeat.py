@@ -17,6 +17,7 @@ from agent.contract.codes import Code
 from agent.contract.messages import (
     CardReport,
     DialTarget,
+    DoorTarget,
     EngineReport,
     HeartbeatAnswer,
     HeartbeatRequest,
@@ -55,6 +56,7 @@ class Heartbeat:
         incarnation: Incarnation,
         machine_id: str,
         agent_version: str,
+        dial: DialTarget | DoorTarget,
         send: Callable[[HeartbeatRequest], Awaitable[HeartbeatAnswer]],
         readings: Readings,
         desired: DesiredList,
@@ -66,6 +68,7 @@ class Heartbeat:
         self._incarnation = incarnation
         self._machine_id = machine_id
         self._agent_version = agent_version
+        self._dial = dial
         self._send = send
         self._readings = readings
         self._desired = desired
@@ -127,7 +130,7 @@ class Heartbeat:
             machine_id=self._machine_id,
             runtime=self._settings.runtime,
             host=self._readings.host(),
-            dial=DialTarget(host=self._settings.dial_host),
+            dial=self._dial,
             cards=cards,
             cards_unknown=unknown,
             engines=self._engines,
