@@ -39,6 +39,7 @@ class Code(StrEnum):
     PATH_NOT_ALLOWED = "path_not_allowed"
     ENGINE_UNAVAILABLE = "engine_unavailable"
     UNHEALTHY = "unhealthy"
+    STALLED = "stalled"
     EXITED = "exited"
     OUT_OF_MEMORY = "out_of_memory"
     CONTAINER_GONE = "container_gone"

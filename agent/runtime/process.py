@@ -70,10 +70,10 @@ class ProcessRuntime:
         engine = get_engine(spec.engine)
         why = process_rules.refusal(spec, engine)
         if why is not None or engine is None:
-            raise StartRefused(why or reason(Code.ENGINE_UNAVAILABLE, engine=spec.engine))
+            raise StartRefused(why or process_rules.unavailable(spec.engine))
         setpriv = shutil.which("setpriv", path=SEARCH_PATH)
         if setpriv is None:
-            raise StartRefused(reason(Code.ENGINE_UNAVAILABLE, engine=spec.engine, missing="setpriv"))
+            raise StartRefused(reason(Code.ENGINE_UNAVAILABLE, engine=spec.engine, why="setpriv is missing"))
         port = spec.ports[0].host_port
         command = self._command(spec, engine, port)
         self._require_free(port)
@@ -139,8 +139,9 @@ class ProcessRuntime:
         try:
             arguments = engine.process_arguments(call)
         except EngineOptionError as error:
-            why = reason(Code.START_FAILED, field=error.name, value=error.value, rule=error.rule)
-            raise StartRefused(why) from error
+            raise StartRefused(
+                reason(Code.START_FAILED, why=f"{error.name} = {error.value}: {error.rule}")
+            ) from error
         check = ["/bin/sh", "-c", CHECK_PARENT, "engine", str(os.getpid())]
         return [*check, *self._program(engine), *arguments]
 
@@ -149,7 +150,7 @@ class ProcessRuntime:
             return [sys.executable, "-I", str(LAUNCHER)]
         program = self._vllm_program() if engine.name == "vllm" else None
         if program is None:
-            raise StartRefused(reason(Code.ENGINE_UNAVAILABLE, engine=engine.name))
+            raise StartRefused(process_rules.unavailable(engine.name))
         return [program]
 
     @staticmethod
@@ -164,8 +165,7 @@ class ProcessRuntime:
                 probe.bind((self._settings.engine_host, port))
                 probe.listen(1)
             except PermissionError as error:
-                why = reason(Code.START_FAILED, field="host_port", value=port, rule=str(error.strerror))
-                raise StartRefused(why) from error
+                raise StartRefused(reason(Code.START_FAILED, why=f"port {port}: {error.strerror}")) from error
             except OSError as error:
                 raise PortBusy(port) from error
 
@@ -193,7 +193,7 @@ class ProcessRuntime:
                 0o600,
             )
         except OSError as error:
-            raise StartRefused(reason(Code.START_FAILED, what="log file", error=error.strerror)) from error
+            raise StartRefused(reason(Code.START_FAILED, why=f"its log file: {error.strerror}")) from error
         try:
             return subprocess.Popen(  # noqa: S603 - the line is ours, word by word
                 argv,
@@ -205,7 +205,9 @@ class ProcessRuntime:
                 start_new_session=True,
             )
         except OSError as error:
-            raise StartRefused(reason(Code.START_FAILED, what=argv[0], error=error.strerror)) from error
+            raise StartRefused(
+                reason(Code.START_FAILED, why=f"{Path(argv[0]).name}: {error.strerror}")
+            ) from error
         finally:
             os.close(out)
 

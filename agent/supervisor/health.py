@@ -89,12 +89,12 @@ class HealthMonitor:
         if age < self._start_period_s:
             return Verdict()
         if age >= self._load_cap_s:
-            return Verdict(failed=reason(Code.LOAD_TIMEOUT, seconds=round(age), detail=probe.detail))
+            return Verdict(failed=reason(Code.LOAD_TIMEOUT, after_s=round(age), why=probe.detail))
         if probe.outcome is Outcome.LOADING or progress:
             # Visible progress extends the window: a large model is slow, not sick.
             self._failures = 0
             return Verdict()
-        return self._count(probe, Code.START_TIMEOUT, seconds=round(age))
+        return self._count(probe, Code.LOAD_TIMEOUT, after_s=round(age))
 
     def _judge_serving(self, probe: Probe, now: float, moved: bool) -> Verdict:
         if moved:
@@ -109,7 +109,7 @@ class HealthMonitor:
         self._failures += 1
         if self._failures < self._check.unhealthy_threshold:
             return Verdict(degraded=probe.detail)
-        return Verdict(failed=reason(code, failures=self._failures, detail=probe.detail, **params))
+        return Verdict(failed=reason(code, failures=self._failures, why=probe.detail, **params))
 
     def _note_work(self, work: Work | None, now: float) -> bool:
         """Remember the step counter; True when it rose since it was last read."""
@@ -128,6 +128,4 @@ class HealthMonitor:
         still = now - self._steps_moved_at
         if still < self._stall_s:
             return None
-        return reason(
-            Code.UNHEALTHY, detail="no step done", seconds=round(still), requests=round(work.running)
-        )
+        return reason(Code.STALLED, after_s=round(still), requests=round(work.running))

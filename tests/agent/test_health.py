@@ -42,7 +42,7 @@ def test_threshold_failures_after_the_start_period() -> None:
     assert health.judge(FAILED, now=70).failed is None
     failed = health.judge(FAILED, now=80).failed
     assert failed is not None
-    assert failed.code is Code.START_TIMEOUT
+    assert failed.code is Code.LOAD_TIMEOUT
     assert failed.params["failures"] == 3
 
 
@@ -90,7 +90,7 @@ def test_engine_that_answers_health_and_does_no_work_is_stopped() -> None:
     assert health.judge(stuck, now=1100).failed is None
     failed = health.judge(stuck, now=1120).failed
     assert failed is not None
-    assert (failed.code, failed.params["seconds"], failed.params["requests"]) == (Code.UNHEALTHY, 120, 2)
+    assert (failed.code, failed.params) == (Code.STALLED, {"after_s": 120, "requests": 2})
 
 
 def test_restarted_counter_is_not_a_stall() -> None:

@@ -29,7 +29,8 @@ def judge_report(state: State, task_type: TaskType, report: TaskReport) -> Outco
     if state not in SERVING:
         return Outcome()  # it is leaving; only its end counts now
     if report.observed == Observed.UNHEALTHY:
-        return Outcome(State.FAILED, Phase.LEAVING, report.reason or reason(Code.UNHEALTHY))
+        why = report.reason or reason(Code.UNHEALTHY, failures=1, why="-")
+        return Outcome(State.FAILED, Phase.LEAVING, why)
     if report.observed == Observed.READY:
         if state == State.RUNNING:
             return Outcome(phase=Phase.READY)
