@@ -74,8 +74,8 @@ class Fields:
         self.known.add(name)
         return self.body.get(name) is not None
 
-    def wrong_type(self, name: str, expected: str) -> None:
-        self.refuse(name, "wrong_type", self.body.get(name), expected=expected)
+    def wrong_type(self, name: str, expected: str, *, secret: bool = False) -> None:
+        self.refuse(name, "wrong_type", None if secret else self.body.get(name), expected=expected)
 
     def text(
         self, name: str, *, limit: int, required: bool = False, default: str = "", strip: bool = True
@@ -156,23 +156,24 @@ class Fields:
         self.refuse(name, "not_a_choice", value, choices=", ".join(options))
         return default
 
-    def section(self, name: str) -> "Fields | None":
-        """An object inside this one, or None where it is absent or none."""
+    def section(self, name: str, *, secret: bool = False) -> "Fields | None":
+        """An object inside this one, or None where it is absent or none. `secret`: what stands in its
+        place is not echoed."""
         if not self.sent(name):
             return None
         value = self.body[name]
         if not isinstance(value, dict):
-            self.wrong_type(name, _("an object"))
+            self.wrong_type(name, _("an object"), secret=secret)
             return None
         return Fields(value, self.errors, self.at(name))
 
-    def array(self, name: str, *, limit: int) -> list[Any]:
-        """A list of at most `limit` items, as they came."""
+    def array(self, name: str, *, limit: int, secret: bool = False) -> list[Any]:
+        """A list of at most `limit` items, as they came. `secret` as in `section`."""
         if not self.sent(name):
             return []
         value = self.body[name]
         if not isinstance(value, list):
-            self.wrong_type(name, _("a list"))
+            self.wrong_type(name, _("a list"), secret=secret)
             return []
         if len(value) > limit:
             self.refuse(name, "too_many", len(value), max=limit)
@@ -191,7 +192,7 @@ class Fields:
     def texts(self, name: str, *, limit: int, each: int, lines: bool = False) -> list[str]:
         """A list of texts of at most `each` characters. Values are not echoed: commands hold secrets."""
         good = []
-        for index, item in enumerate(self.array(name, limit=limit)):
+        for index, item in enumerate(self.array(name, limit=limit, secret=True)):
             if self.takes(f"{name}[{index}]", item, limit=each, lines=lines):
                 good.append(item)
         return good

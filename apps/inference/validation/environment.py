@@ -27,7 +27,7 @@ def read_labels(fields: Fields) -> dict[str, str]:
 def _read_map(
     fields: Fields, name: str, limit: int, each: int, key_shape: re.Pattern[str], *, lines: bool
 ) -> dict[str, str]:
-    section = fields.section(name)
+    section = fields.section(name, secret=True)
     if section is None:
         return {}
     if len(section.body) > limit:
@@ -69,7 +69,7 @@ def read_command(fields: Fields) -> list[str]:
 
 def read_pull_credentials(fields: Fields) -> dict[str, str] | None:
     """{username, password, registry?}; write-only, never echoed (SVC-02)."""
-    section = fields.section("pull_credentials")
+    section = fields.section("pull_credentials", secret=True)
     if section is None:
         return None
     found = {

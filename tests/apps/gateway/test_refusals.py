@@ -307,3 +307,13 @@ async def test_unknown_keys_ask_the_database_within_bounds(source: FakeSource, t
     assert {status for status, _, _ in answers} == {401}
     assert source.lookups == 10
     assert source.most_at_once <= 4
+
+
+@pytest.mark.req("TEN-06")
+async def test_a_key_in_the_place_of_a_model_name_is_not_kept(gateway: RunningGateway) -> None:
+    own = {"Authorization": f"Bearer {SECRET}"}
+    status, answer, _ = await post(gateway, {**BODY, "model": SECRET}, **own)
+    assert (status, answer["error"]["code"]) == (404, "model_not_found")
+    assert SECRET not in str(answer)
+    (record,) = gateway.records()
+    assert record.model.startswith(SECRET[:11]) and SECRET not in record.model

@@ -377,11 +377,15 @@ def test_secrets_are_never_echoed() -> None:
     with pytest.raises(Invalid) as caught:
         check(changes)
     assert "hunter2" not in repr(caught.value.errors)
+    for name in ("pull_credentials", "env", "command"):
+        for wrong in ("hunter2", {"hunter2": 1} if name == "command" else ["hunter2"], [["hunter2"]]):
+            with pytest.raises(Invalid) as caught:
+                check({f"task.{name}": wrong})
+            assert "hunter2" not in repr(caught.value.errors)
     good = check({"task.pull_credentials": {"username": "u", "password": "hunter2"}})
     assert "hunter2" not in repr(good)
 
 
-@pytest.mark.req("SVC-02")
 @pytest.mark.req("SVC-10", "ENG-02")
 def test_a_model_whose_engine_nothing_tells_is_refused_before_it_starts_as_a_plain_container() -> None:
     assert refusals({"task.image": "team/thing:1"}) == [("task.engine", "engine_not_told")]

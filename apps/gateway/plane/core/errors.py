@@ -6,6 +6,8 @@ path, an upstream address or any part of a prompt.
 
 import msgspec
 
+from apps.core.masking import mask
+
 
 class CallError(Exception):
     """An answer other than 200. `retry_after` is the header's value as text, None = no header."""
@@ -111,9 +113,8 @@ def missing_model() -> CallError:
 
 def model_not_found(model: str) -> CallError:
     """One text for unknown and not allowed, so that other names stay hidden (GW-02)."""
-    text = (
-        f"The model `{model[:200]}` does not exist or you do not have access to it. /v1/models lists yours."
-    )
+    shown = mask(model)[:200]
+    text = f"The model `{shown}` does not exist or you do not have access to it. /v1/models lists yours."
     return CallError(404, text, param="model", code="model_not_found")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from apps.core.masking import mask
 from apps.usage.record import Ending, UsageEntry
 
 MAX_TOKENS = 2_000_000_000
@@ -104,8 +105,8 @@ def settle(
         member=facts.member,
         key_id=facts.key_id,
         key_prefix=facts.key_prefix,
-        # PostgreSQL takes no NUL in text, and a refused name can be anything.
-        model=facts.model.replace("\x00", "")[:MAX_NAME_CHARS],
+        # PostgreSQL takes no NUL in text, and a refused name can be anything, a key by mistake, too.
+        model=mask(facts.model.replace("\x00", ""))[:MAX_NAME_CHARS],
         route_id=facts.route_id,
         group_id=facts.group_id,
         task_id=facts.task_id,
