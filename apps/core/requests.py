@@ -18,6 +18,7 @@ from apps.core.errors import FieldError, Invalid, Refusal, field_path
 
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+LONGEST_FAULT = 300  # characters of one in the log
 _SANE = re.compile(r"^[A-Za-z0-9._-]{8,64}\Z")
 
 
@@ -71,6 +72,18 @@ class AddRequestId(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "request_id"):
             record.request_id = request_id.get()
+        return True
+
+
+class ShortenStrangersFaults(logging.Filter):
+    """One warning for a request that the framework itself turned away, a strange Host for instance,
+    where it logs an error with a traceback: whoever likes could fill the log with them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.startswith("django.security."):
+            record.exc_info = record.exc_text = None
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+            record.msg, record.args = record.getMessage()[:LONGEST_FAULT], ()
         return True
 
 

@@ -255,6 +255,7 @@ LOGGING = {
     "filters": {
         "mask": {"()": "apps.core.masking.MaskSecrets"},
         "request": {"()": "apps.core.requests.AddRequestId"},
+        "short": {"()": "apps.core.requests.ShortenStrangersFaults"},
     },
     "formatters": {
         "line": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"},
@@ -263,7 +264,7 @@ LOGGING = {
         "console": {
             "class": "logging.StreamHandler",
             "formatter": "line",
-            "filters": ["mask", "request"],
+            "filters": ["short", "mask", "request"],
         }
     },
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
