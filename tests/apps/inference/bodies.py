@@ -3,6 +3,11 @@
 import copy
 from typing import Any
 
+import pytest
+
+from apps.core.errors import Invalid
+from apps.inference.validation import ServiceSpec, validate_create
+
 ABSENT = object()
 
 GOOD: dict[str, Any] = {
@@ -47,3 +52,15 @@ def body(**changes: Any) -> dict[str, Any]:
         else:
             place[last] = value
     return result
+
+
+def check(changes: dict[str, Any], *, is_operator: bool = False) -> ServiceSpec:
+    """The good request with these changes, checked."""
+    return validate_create(body(**changes), is_operator=is_operator)
+
+
+def refusals(changes: dict[str, Any], *, is_operator: bool = False) -> list[tuple[str, str]]:
+    """(field, code) of each rule that the good request breaks with these changes."""
+    with pytest.raises(Invalid) as caught:
+        check(changes, is_operator=is_operator)
+    return [(error.field, error.code) for error in caught.value.errors]

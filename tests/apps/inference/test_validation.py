@@ -5,18 +5,7 @@ from typing import Any
 import pytest
 
 from apps.core.errors import Invalid
-from apps.inference.validation import ServiceSpec, validate_create
-from tests.apps.inference.bodies import ABSENT, body
-
-
-def check(changes: dict[str, Any], *, is_operator: bool = False) -> ServiceSpec:
-    return validate_create(body(**changes), is_operator=is_operator)
-
-
-def refusals(changes: dict[str, Any], *, is_operator: bool = False) -> list[tuple[str, str]]:
-    with pytest.raises(Invalid) as caught:
-        check(changes, is_operator=is_operator)
-    return [(error.field, error.code) for error in caught.value.errors]
+from tests.apps.inference.bodies import ABSENT, check, refusals
 
 
 def test_the_seeds_request_passes_as_it_is_written() -> None:
@@ -266,28 +255,6 @@ def test_names_are_trimmed_and_stand_in_for_a_missing_model_name() -> None:
     assert check({"model_name": "org/Qwen2.5:v1_a-b"}).model_name == "org/Qwen2.5:v1_a-b"
 
 
-@pytest.mark.req("SVC-03", "ENG-02")
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, "inference"),
-        ({"enable_api": False, "task.image": "team/thing:1", "task.engine": "vllm"}, "inference"),
-        ({"task.model_path": "", "task.image": "team/thing:1", "task.command": ["x"]}, "inference"),
-        ({"task.model_path": "", "enable_api": False, "task.command": ["x"]}, "inference"),
-        (
-            {"task.model_path": "", "enable_api": False, "task.image": "ubuntu:24.04", "task.command": ["x"]},
-            "container",
-        ),
-        ({"task_type": "training"}, "training"),
-        ({"task_type": "container"}, "container"),
-    ],
-)
-def test_an_explicit_type_wins_and_signs_of_inference_decide_else(
-    changes: dict[str, Any], expected: str
-) -> None:
-    assert check(changes).task_type == expected
-
-
 @pytest.mark.req("SVC-04")
 @pytest.mark.parametrize("ports", [ABSENT, None, []])
 def test_a_model_path_forces_the_api_on_and_adds_port_8000_only_where_none_is_mapped(ports: Any) -> None:
@@ -334,32 +301,6 @@ def test_world_size_is_cards_or_replicas() -> None:
     assert refusals({"min_replicas": 3, "max_replicas": 2}) == [("min_replicas", "replicas_order")]
 
 
-@pytest.mark.req("KV-03")
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"task_type": "training"}, "not_offered"),
-        ({"task.engine": "llamacpp"}, "not_offered"),
-        ({"task.command": ["x"]}, "not_offered"),
-        ({}, "not_yet_offered"),
-    ],
-)
-def test_kv_offload_goes_with_vllms_own_command_line_only(changes: dict[str, Any], code: str) -> None:
-    assert refusals({"task.kv_offload_gb": 8, **changes}) == [("task.kv_offload_gb", code)]
-
-
-@pytest.mark.req("ENG-02")
-def test_the_engine_label_counts_like_the_field() -> None:
-    assert check({"labels": {"heteroflow.engine": "llamacpp"}})
-    wrong = refusals({"labels": {"heteroflow.engine": "ollama"}})
-    assert wrong == [("labels.heteroflow.engine", "not_a_choice")]
-
-
-def test_an_option_that_the_engine_cannot_carry_is_refused_before_anything_starts() -> None:
-    changes = {"task.engine": "llamacpp", "task.env": {"LLAMA_ARG_CTX_SIZE": "lots"}}
-    assert refusals(changes) == [("task.env.LLAMA_ARG_CTX_SIZE", "bad_engine_option")]
-
-
 @pytest.mark.parametrize("volume", ["data:/x", "/a:b", "/a", "/a/../etc:/x", "/a:/b:rx", "/a:/b:ro:x"])
 def test_volumes_are_absolute_on_both_sides(volume: str) -> None:
     assert refusals({"task.volumes": [volume]}) == [("task.volumes[0]", "bad_volume")]
@@ -384,12 +325,6 @@ def test_secrets_are_never_echoed() -> None:
             assert "hunter2" not in repr(caught.value.errors)
     good = check({"task.pull_credentials": {"username": "u", "password": "hunter2"}})
     assert "hunter2" not in repr(good)
-
-
-@pytest.mark.req("SVC-10", "ENG-02")
-def test_a_model_whose_engine_nothing_tells_is_refused_before_it_starts_as_a_plain_container() -> None:
-    assert refusals({"task.image": "team/thing:1"}) == [("task.engine", "engine_not_told")]
-    assert check({"task.image": "team/thing:1", "task.command": ["serve"]})
 
 
 def test_all_broken_rules_come_at_once() -> None:
