@@ -4,3 +4,8 @@ from django.apps import AppConfig
 class ConsoleConfig(AppConfig):
     name = "apps.console"
     label = "console"
+
+    def ready(self) -> None:
+        from apps.console import words
+
+        words.apply()
