@@ -111,7 +111,10 @@ class CreateServiceForm(TenantForm):
     model_path = forms.CharField(
         label=_("Model path"), required=False, help_text=_("File or folder on the node.")
     )
-    image = forms.CharField(label=_("Image"), help_text=_("name:tag or name@sha256:digest"))
+    image = forms.CharField(
+        label=_("Image"),
+        help_text=_("name:tag or name@sha256:digest, such as ghcr.io/ggml-org/llama.cpp:server"),
+    )
     engine = forms.ChoiceField(
         label=_("Engine"), required=False, help_text=_("Automatic reads it from the image.")
     )

@@ -150,7 +150,7 @@ def test_playground_stop_keeps_what_was_said_and_shows_markup_as_text(
 
 
 def test_chinese_dark_and_on_a_phone(running_server: Stack, open_page: Callable[..., Page]) -> None:
-    page = open_page(locale="zh-CN", color_scheme="dark", viewport={"width": 390, "height": 800})
+    page = open_page(locale="zh-CN", color_scheme="dark", viewport={"width": 375, "height": 800})
     sign_in(page, running_server)
     expect(page.locator("h1")).to_have_text("服务")
     for path in ("/services/", "/services/new/", "/keys/", "/usage/", "/playground/"):

@@ -61,11 +61,32 @@ def test_polling_gets_the_list_alone(page: Client, service: TaskGroup) -> None:
 
 def test_detail_tells_everything_and_escapes_what_engines_wrote(page: Client, service: TaskGroup) -> None:
     text = page.get(address(service)).content.decode()
-    for shown in ("exit code 3", "2 node(s): offline", "Last error", "http://testserver/v1/chat/completions"):
+    for shown in (
+        "exit code 3",
+        "2 node(s): offline",
+        "Its last lines",
+        "http://testserver/v1/chat/completions",
+    ):
         assert shown in text
     assert "&lt;script&gt;alert(1)" in text
     assert "<script>alert(1)" not in text
     assert service.tasks.get().public_id in text
+
+
+def test_a_given_up_service_says_what_was_wrong_in_list_and_page(page: Client, service: TaskGroup) -> None:
+    service.tasks.update(
+        reason_code="rebuilds_spent",
+        reason_params={"max": 5},
+        last_error={"code": "model_not_found_on_node", "params": {"path": "/models/none.gguf"}},
+    )
+    for shown_at in (LIST, address(service)):
+        text = page.get(shown_at).content.decode()
+        assert "Given up after 5 rebuilds" in text
+        assert "/models/none.gguf does not exist on the node" in text
+
+
+def test_the_call_to_copy_holds_the_model_name_as_it_is(page: Client, service: TaskGroup) -> None:
+    assert '{"model": "tiny-model", "messages"' in page.get(address(service)).content.decode()
 
 
 def test_detail_never_shows_more_of_the_key_than_its_prefix(page: Client, service: TaskGroup) -> None:
