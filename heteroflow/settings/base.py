@@ -16,7 +16,6 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 AUTH_USER_MODEL = "tenants.User"
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
-TESTING = False
 # Addresses or networks of proxies whose X-Forwarded-For and -Proto are believed; none by itself.
 TRUSTED_PROXIES = env.list("TRUSTED_PROXIES", default=[])
 
@@ -200,7 +199,6 @@ HINT_TIMEOUT_S = env.float("HINT_TIMEOUT_S", default=0.3)
 HINT_EXPIRES_S = env.float("HINT_EXPIRES_S", default=5.0)
 
 # Nodes and tasks.
-HEARTBEAT_PERIOD_S = env.float("HEARTBEAT_PERIOD_S", default=5.0)
 NODE_SILENT_S = env.float("NODE_SILENT_S", default=30.0)
 # On top of a service's own start period; beyond the agent's load_cap_s + port_wait_s (3719 s).
 START_DEADLINE_S = env.float("START_DEADLINE_S", default=3900.0)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from heteroflow.settings.base import *
 
-TESTING = True
 DATA_DIR = Path(tempfile.mkdtemp(prefix="heteroflow-test-"))
 atexit.register(shutil.rmtree, DATA_DIR, ignore_errors=True)
 SECRET_KEY = "only-for-tests-" + "x" * 40
