@@ -1,4 +1,8 @@
-"""Masks secrets in log lines, whatever wrote them: keys, bearer headers, tokens, node secrets."""
+"""Masks secrets in log lines, whatever wrote them: keys, bearer headers, tokens, node secrets.
+
+The second line of defence: an agent masks what its engines print (`agent/masking.py`), and knows the
+values of their environment, before anything comes here. Keeps what tells one key from another.
+"""
 
 import logging
 import re
@@ -6,6 +10,7 @@ import re
 _SECRETS = re.compile(
     r"(sk-[0-9a-f]{8})[0-9a-f-]{20,}"
     r"|(ek-)[A-Za-z0-9_=-]{16,}"
+    r"|(hf_)[A-Za-z0-9]{8,}"
     r"|(jt-)[A-Za-z0-9_-]{24,}"
     r"|((?i:bearer\s+)(?:node-[a-z2-7]{16}:)?)[A-Za-z0-9._~+/=-]{12,}"
     r"|((?i:[\"']?(?:password|secret|authorization|api[_-]?key|token)[\"']?\s*[:=]\s*[\"']?"

@@ -55,6 +55,7 @@ def test_tokens_and_engine_keys_never_survive(make, before, after):
         "api-key=hunter2hunter2",
         '"secret":"hunter2hunter2"',
         "token = hunter2hunter2",
+        "401 for hf_hunter2hunter2",
     ],
 )
 def test_values_behind_telling_names_never_survive(line):
