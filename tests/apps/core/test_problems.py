@@ -189,12 +189,6 @@ def test_every_sentence_can_be_said_with_missing_values(language):
             assert "%(" not in texts.say(code, {})
 
 
-def test_every_reason_code_has_a_sentence():
-    from agent.contract.codes import Code
-
-    assert not [code for code in Code if code not in texts.TEXTS]
-
-
 @pytest.mark.django_db
 def test_unknown_api_paths_answer_in_the_shape(api_client):
     response = api_client().get("/api/v1/no-such-thing")
