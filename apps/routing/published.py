@@ -4,16 +4,20 @@ Owns the reading only, a fixed number of statements whatever the size. The table
 `table.py`; who raises the version is whoever writes the rows.
 """
 
+import logging
 from collections import defaultdict
 
+from agent.contract.door import derive_key
 from apps.core import versions
 from apps.core.secrets import derive_engine_key
 from apps.routing.models import ModelRoute
-from apps.routing.table import Key, Replica, Route, Table
+from apps.routing.table import Door, Key, Replica, Route, Table
 from apps.tenants import selectors as people
 from apps.tenants.models import ApiKey, TenantStatus
 from apps.workloads import selectors as work
 from apps.workloads.selectors import ReadyReplica
+
+log = logging.getLogger("heteroflow.routing")
 
 
 def read_version() -> int:
@@ -51,7 +55,13 @@ def _build_key(key: ApiKey) -> Key:
 def _load_routes() -> dict[str, dict[str, tuple[Route, ...]]]:
     replicas: dict[int, list[Replica]] = defaultdict(list)
     for ready in work.ready_replicas():
-        replicas[ready.group_id].append(_build_replica(ready))
+        try:
+            replica = _build_replica(ready)
+        except (KeyError, TypeError, ValueError) as error:  # one bad row stops no other (RECOV-05)
+            kind = type(error).__name__
+            log.error("task %s is not published: its node's door can not be read (%s)", ready.task_id, kind)
+            continue
+        replicas[ready.group_id].append(replica)
     found: dict[str, dict[str, list[Route]]] = defaultdict(dict)
     rows = ModelRoute.objects.filter(group__deleted_at__isnull=True).select_related("tenant", "group")
     for row in rows.order_by("priority", "pk"):
@@ -81,9 +91,20 @@ def _build_replica(ready: ReadyReplica) -> Replica:
     return Replica(
         task_id=ready.task_id,
         attempt=ready.attempt,
-        host=ready.host,
+        host=str(ready.dial.get("host", "")),
         port=ready.port,
         engine=ready.engine,
         served_model_name=ready.model_name if ready.engine else "",
         engine_key=derive_engine_key(ready.task_id, ready.attempt) if ready.engine else "",
+        door=_build_door(ready) if ready.dial.get("kind") == "door" else None,
+    )
+
+
+def _build_door(ready: ReadyReplica) -> Door:
+    """Raises KeyError, TypeError or ValueError for a row that names no usable door."""
+    return Door(
+        host=str(ready.dial["host"]),
+        port=int(ready.dial["port"]),
+        certificate_sha256=str(ready.dial["certificate_sha256"]),
+        key=derive_key(ready.node_secret_sha256),
     )

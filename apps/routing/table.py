@@ -7,8 +7,22 @@ them. A key with an unknown hash is simply absent; a revoked or deleted key is n
 import msgspec
 
 
+class Door(msgspec.Struct, frozen=True):
+    """A node's one TLS port (AGENT-16). `certificate_sha256`: 64 hex digits; `key` signs the line
+    that opens it, is a secret, and is never shown."""
+
+    host: str
+    port: int
+    certificate_sha256: str
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"Door({self.host}:{self.port})"
+
+
 class Replica(msgspec.Struct, frozen=True):
-    """One ready replica. `engine_key` is a secret (AGENT-17), sent upstream only."""
+    """One ready replica. `engine_key` is a secret (AGENT-17), sent upstream only. With a `door` it is
+    reached through that alone; `host` and `port` are its own otherwise."""
 
     task_id: str
     attempt: int
@@ -17,6 +31,7 @@ class Replica(msgspec.Struct, frozen=True):
     engine: str
     served_model_name: str  # what the engine calls the model; "" = ask its /v1/models
     engine_key: str = ""
+    door: Door | None = None
 
 
 class Route(msgspec.Struct, frozen=True):

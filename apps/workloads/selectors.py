@@ -1,7 +1,8 @@
 """Reads of the work records; what people read starts with the viewer's scope."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Count, Q, QuerySet, Sum
@@ -78,15 +79,17 @@ def desired_of(node: Node) -> list[DesiredTask]:
 
 @dataclass(frozen=True)
 class ReadyReplica:
-    """One replica that may get requests. `host` is where the gateway reaches its node."""
+    """One replica that may get requests. `dial` is how its node said that it is reached;
+    `node_secret_sha256` is what the key of the node's door is derived from."""
 
     group_id: int
     task_id: str
     attempt: int
-    host: str
     port: int
     engine: str
     model_name: str
+    dial: Mapping[str, Any]
+    node_secret_sha256: str = field(repr=False)
 
 
 def ready_replicas() -> list[ReadyReplica]:
@@ -111,13 +114,14 @@ def ready_replicas() -> list[ReadyReplica]:
             group_id=task.group_id,
             task_id=task.public_id,
             attempt=task.attempt,
-            host=str(task.node.dial.get("host", "")) if task.node else "",
             port=first_port[task.public_id, task.attempt],
             engine=engine_of(task),
             model_name=task.group.model_name,
+            dial=task.node.dial,
+            node_secret_sha256=task.node.secret_sha256,
         )
         for task in found
-        if (task.public_id, task.attempt) in first_port
+        if task.node is not None and (task.public_id, task.attempt) in first_port
     ]
 
 

@@ -6,6 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from agent.contract.door import derive_key
 from agent.contract.states import Phase, State
 from apps.core import versions
 from apps.core.secrets import derive_engine_key, sha256_hex
@@ -13,6 +14,7 @@ from apps.fleet.models import Port
 from apps.routing import published
 from apps.routing.models import ModelRoute
 from apps.routing.services import create_route
+from apps.routing.table import Door
 from apps.tenants.models import Tenant, TenantStatus
 from apps.tenants.services import set_active
 from apps.workloads.models import Task, TaskGroup
@@ -164,3 +166,25 @@ def test_the_version_rises_with_each_change_of_routes(tenant: Tenant) -> None:
     assert published.read_version() > before
     assert published.load_table().version == published.read_version()
     assert ModelRoute.objects.count() == 1
+
+
+@pytest.mark.req("AGENT-16")
+def test_a_node_behind_a_door_is_published_with_what_opens_it(tenant: Tenant) -> None:
+    group = factories.make_group(tenant)
+    create_route(group=group, model_name="m")
+    direct, behind, broken = (make_ready(group, 20000 + number) for number in range(3))
+    dial = {"kind": "door", "host": "10.0.0.7", "port": 7443, "certificate_sha256": "cd" * 32}
+    behind.node.dial = dial
+    behind.node.save()
+    broken.node.dial = {"kind": "door", "host": "10.0.0.8"}
+    broken.node.save()
+    (route,) = published.load_table().routes[tenant.public_id]["m"]
+    # What can't be read is left out: it must not be dialled past its door.
+    assert [replica.task_id for replica in route.replicas] == [direct.public_id, behind.public_id]
+    assert route.replicas[0].door is None
+    assert route.replicas[1].door == Door(
+        host="10.0.0.7",
+        port=7443,
+        certificate_sha256="cd" * 32,
+        key=derive_key(behind.node.secret_sha256),
+    )

@@ -1,4 +1,5 @@
-"""Connections to replicas, by aiohttp: one pool a replica address, kept alive, never shared.
+"""Connections to replicas, by aiohttp: one pool a replica address, kept alive, never shared; those
+behind a node's door go through it (`door.py`).
 
 Sends the engine's own credential and nothing of the caller's but the body. Never retries and
 never follows a redirect; its callers decide.
@@ -15,6 +16,7 @@ from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.answer import read_model_id
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.io.coalesce import Asking
+from apps.gateway.plane.io.door import DoorConnector, DoorPass
 from apps.routing.table import Replica
 
 _CHUNKED_WRITE_BYTES = 1024 * 1024
@@ -39,9 +41,9 @@ class Upstream:
     async def start(self) -> None:
         # One more than calls may take, for the model list.
         limit = self._config.replica_connections + 1
-        kept = aiohttp.TCPConnector(limit=0, limit_per_host=limit, keepalive_timeout=self._config.keepalive_s)
+        kept = DoorConnector(limit=0, limit_per_host=limit, keepalive_timeout=self._config.keepalive_s)
         self._kept = self._session(kept)
-        self._fresh = self._session(aiohttp.TCPConnector(limit=0, limit_per_host=limit, force_close=True))
+        self._fresh = self._session(DoorConnector(limit=0, limit_per_host=limit, force_close=True))
 
     async def stop(self) -> None:
         for session in (self._kept, self._fresh):
@@ -64,7 +66,7 @@ class Upstream:
         headers["Content-Type"] = "application/json"
         try:
             return await session.post(
-                _url(replica, path), data=payload, headers=headers, allow_redirects=False
+                _url(replica, path), data=payload, headers=headers, allow_redirects=False, ssl=_ssl(replica)
             )
         except aiohttp.ClientConnectorError:
             raise Unreachable(refused=True) from None
@@ -106,7 +108,7 @@ class Upstream:
             async with asyncio.timeout(limit_s):
                 url = _url(replica, "/v1/models")
                 async with self._kept.get(
-                    url, headers=_credential(replica), allow_redirects=False
+                    url, headers=_credential(replica), allow_redirects=False, ssl=_ssl(replica)
                 ) as response:
                     body = await response.content.read(self._config.big_body_bytes)
         except TimeoutError:
@@ -141,6 +143,11 @@ def _credential(replica: Replica) -> dict[str, str]:
     return {"Authorization": f"Bearer {replica.engine_key}"} if replica.engine_key else {}
 
 
+def _ssl(replica: Replica) -> DoorPass | bool:
+    return True if replica.door is None else DoorPass(replica)
+
+
 def _url(replica: Replica, path: str) -> URL:
-    host = f"[{replica.host}]" if ":" in replica.host else replica.host
-    return URL(f"http://{host}:{replica.port}{path}", encoded=True)
+    scheme, at = ("http", replica) if replica.door is None else ("https", replica.door)
+    host = f"[{at.host}]" if ":" in at.host else at.host
+    return URL(f"{scheme}://{host}:{at.port}{path}", encoded=True)
