@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 import pytest
+from hypothesis import settings
 from rest_framework.test import APIClient
 
 import heteroflow.celery  # noqa: F401 - hints go through the configured Celery application
@@ -11,6 +12,10 @@ from apps.tenants.models import Tenant, User
 from apps.tenants.scope import Viewer, viewer_of
 from tests import factories
 from tests.stack import running_server  # noqa: F401 - a fixture
+
+# A slow machine is no failure: hypothesis' own deadline measures the machine, not the code.
+settings.register_profile("any-machine", deadline=None)
+settings.load_profile("any-machine")
 
 
 @pytest.fixture
