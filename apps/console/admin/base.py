@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
+from django.contrib.admin.views.main import ERROR_FLAG
 from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -95,6 +96,16 @@ class OperatorAdmin(ModelAdmin):
     def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Who may use the actions, also on rows that can't be edited."""
         return is_operator(request)
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
+        try:
+            answer = super().changelist_view(request, extra_context)
+            # Now, not later: a date far off in the address is only met when the page is written.
+            return answer.render() if isinstance(answer, TemplateResponse) else answer
+        except (OverflowError, ValueError):
+            if ERROR_FLAG in request.GET:  # it isn't the address then
+                raise
+            return redirect(f"{request.path}?{ERROR_FLAG}=1")  # as the framework does for other filters
 
     def changeform_view(
         self,

@@ -45,6 +45,16 @@ def test_filters_take_every_choice(full: dict[str, Any], operator_client: Client
                 assert operator_client.get(address(model, "changelist") + query).status_code == 200
 
 
+@pytest.mark.parametrize("year", ["99999999999", "0", "-1", "x", "9" * 5000])
+@pytest.mark.parametrize("model", [model for model, page in PAGES if page.date_hierarchy])
+def test_a_date_that_is_none_leads_back_to_the_list(
+    full: dict[str, Any], operator_client: Client, model: Any, year: str
+) -> None:
+    when = admin.site._registry[model].date_hierarchy
+    answer = operator_client.get(address(model, "changelist"), {f"{when}__year": year}, follow=True)
+    assert answer.status_code == 200
+
+
 def test_every_model_of_ours_is_registered() -> None:
     from django.apps import apps
 
