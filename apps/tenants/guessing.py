@@ -12,7 +12,8 @@ from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.db.models import Sum
 from django.http import HttpRequest
-from django.utils import timezone
+
+from apps.core.clock import utc_now
 
 
 class AddressLimit:
@@ -31,6 +32,6 @@ class AddressLimit:
 
 def failures_from(address: str | None) -> int:
     """Failed attempts from an address that are not older than SIGN_IN_COOLOFF_S."""
-    since = timezone.now() - settings.AXES_COOLOFF_TIME
+    since = utc_now() - settings.AXES_COOLOFF_TIME
     rows = AccessAttempt.objects.filter(ip_address=address, attempt_time__gt=since)
     return rows.aggregate(total=Sum("failures_since_start"))["total"] or 0
