@@ -22,7 +22,9 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": DATA_DIR / "heteroflow.sqlite3",
-        "CONN_MAX_AGE": 60,
+        # Under ASGI each request has a thread of its own: a kept connection would outlive that thread,
+        # with its file descriptors, until the garbage of a long while is collected.
+        "CONN_MAX_AGE": 0,
         "OPTIONS": {
             "timeout": 20,
             # DEFERRED transactions fail with "locked" when they turn into writers; IMMEDIATE ones wait.

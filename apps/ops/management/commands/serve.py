@@ -8,6 +8,7 @@ from typing import Any
 from celery._state import get_current_app
 from django.conf import settings
 from django.core.management.base import BaseCommand
+from django.db import connection
 from django.utils.module_loading import import_string
 
 from apps.ops.server import EmbeddedServer
@@ -34,6 +35,9 @@ class Command(BaseCommand):
             ticks_at_once=settings.TICKS_AT_ONCE,
             trusted_proxies=settings.TRUSTED_PROXIES,
         )
+        # Now that Celery has closed all: one connection that stays: else the last one to close, at each idle moment, would write the
+        # whole write-ahead log back.
+        connection.ensure_connection()
         code = server.run()
         sys.stdout.flush()
         sys.stderr.flush()
