@@ -35,8 +35,8 @@ class Command(BaseCommand):
             ticks_at_once=settings.TICKS_AT_ONCE,
             trusted_proxies=settings.TRUSTED_PROXIES,
         )
-        # Now that Celery has closed all: one connection that stays: else the last one to close, at each idle moment, would write the
-        # whole write-ahead log back.
+        # One connection that stays, made now that Celery has closed all others: else the last one to
+        # close, at each idle moment, would write the whole write-ahead log back.
         connection.ensure_connection()
         code = server.run()
         sys.stdout.flush()
