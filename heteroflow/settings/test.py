@@ -1,6 +1,7 @@
 """The suite: SQLite, in-memory broker, short periods, fixed keys that guard nothing."""
 
 import atexit
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -8,7 +9,15 @@ from pathlib import Path
 from heteroflow.settings.base import *
 
 DATA_DIR = Path(tempfile.mkdtemp(prefix="heteroflow-test-"))
-atexit.register(shutil.rmtree, DATA_DIR, ignore_errors=True)
+_made_by = os.getpid()
+
+
+@atexit.register
+def _tidy() -> None:
+    if os.getpid() == _made_by:  # not in a fork of the suite
+        shutil.rmtree(DATA_DIR, ignore_errors=True)
+
+
 SECRET_KEY = "only-for-tests-" + "x" * 40
 ENCRYPTION_KEYS = ["MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="]
 DATABASES = {
