@@ -67,7 +67,8 @@ def refusal_of(error: Exception) -> Refusal | None:  # noqa: C901 - one flat tab
     if isinstance(error, exceptions.APIException):
         return Refusal("invalid", error.status_code)
     if isinstance(error, OperationalError | InterfaceError):
-        log.exception("the database did not answer")
+        # Its words, not its frames: while a database is away this line comes with every request.
+        log.error("the database did not answer: %s", error)
         return Refusal("database_away", 503)
     return None
 

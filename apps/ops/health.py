@@ -27,8 +27,8 @@ def database_answers() -> bool:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-    except DatabaseError:
-        log.warning("readiness: the database does not answer", exc_info=True)
+    except DatabaseError as error:
+        log.warning("readiness: the database does not answer: %s", error)
         return False
     return True
 

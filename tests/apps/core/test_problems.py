@@ -196,3 +196,10 @@ def test_unknown_api_paths_answer_in_the_shape(api_client):
     assert response.status_code in (401, 404)
     assert set(response.json()) == KEYS
     assert response.json()["request_id"] == response["X-Request-Id"]
+
+
+def test_a_database_that_is_away_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    ask(OperationalError("database is locked"))
+    (record,) = [record for record in caplog.records if record.name == "heteroflow.api"]
+    assert record.getMessage() == "the database did not answer: database is locked"
+    assert record.exc_info is None
