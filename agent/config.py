@@ -79,6 +79,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stall_cpu_s: float = 900.0  # without a card one step over a long prompt may take minutes
     orphan_grace_s: float = 30.0
     gone_repeat_s: float = 30.0
+    adopted_grace_s: float = 10.0  # TERM to KILL for what was adopted and is not listed
     shutdown_s: float = 4.0
     log_round_s: float = 1.0
     log_lines_a_round: int = 2000  # AGENT-10

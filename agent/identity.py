@@ -32,6 +32,12 @@ class Identity(msgspec.Struct):
     def secret_sha256(self) -> str:
         return hashlib.sha256(self.secret.encode()).hexdigest()
 
+    @property
+    def label(self) -> str:
+        """Marks what this agent made in Docker; from the secret, so that it is known before the join
+        and no other agent has it, and tells nothing of the secret."""
+        return hashlib.sha256(f"heteroflow-label:{self.secret}".encode()).hexdigest()[:24]
+
 
 class StateDir:
     """The agent's directory, held by one process at a time."""

@@ -31,7 +31,8 @@ from agent.link.logship import LogShipper
 from agent.link.lookout import keep_lookout
 from agent.link.reports import ReportQueue
 from agent.plainlog import MASKING
-from agent.runtime.process import ProcessRuntime
+from agent.runtime.base import Runtime
+from agent.runtime.making import make_runtime
 from agent.supervisor.desired import DesiredList
 from agent.supervisor.probe import Prober
 from agent.supervisor.supervisor import Supervisor
@@ -53,19 +54,28 @@ async def run_node(settings: Settings) -> None:
     try:
         identity = state_dir.load_identity()
         MASKING.add(identity.secret)
-        runtime = ProcessRuntime(settings, state_dir)
+        runtime = make_runtime(settings, state_dir, identity)
         for name in runtime.clean_left_overs():
             log.warning("%s was left behind by an earlier run; ended", name)
         async with ServerClient(settings) as client:
             joining = asyncio.ensure_future(_join(client, settings, state_dir, identity))
-            if await _first(stop, joining):
+            if await _first(stop, joining) and await _first(stop, asyncio.ensure_future(_known(runtime))):
                 await _work(client, settings, state_dir, identity, runtime, stop)
     finally:
         state_dir.close()
 
 
+async def _known(runtime: Runtime) -> None:
+    """Wait until the runtime can say what runs: the first heartbeat must name what was adopted, since
+    the server takes what is missing from it for gone."""
+    if not runtime.answers():
+        log.info("waiting for the runtime to say what runs")
+    while not runtime.answers():
+        await asyncio.sleep(0.1)
+
+
 async def _first(stop: asyncio.Event, joining: asyncio.Future[None]) -> bool:
-    """Wait for the join; False when the agent is told to end before."""
+    """Wait for one step of the start; False when the agent is told to end before."""
     told = asyncio.ensure_future(stop.wait())
     both: list[asyncio.Future[Any]] = [told, joining]
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -129,7 +139,7 @@ async def _work(
     settings: Settings,
     state_dir: StateDir,
     identity: Identity,
-    runtime: ProcessRuntime,
+    runtime: Runtime,
     stop: asyncio.Event,
 ) -> None:
     incarnation = new_incarnation()
@@ -162,6 +172,7 @@ async def _work(
         on_change=supervisor.wake,
     )
     log.info("agent %s runs as %s, incarnation %s", __version__, identity.node_id, incarnation.id)
+    supervisor.step(time.monotonic())  # adopts, so that the first heartbeat names what runs
     reporting = asyncio.ensure_future(_go_on("reports", reports.run))
     loops = [
         asyncio.ensure_future(_go_on(name, loop))
@@ -175,13 +186,14 @@ async def _work(
     ]
     told = asyncio.ensure_future(stop.wait())
     done, _ = await asyncio.wait({told, reporting, *loops}, return_when=asyncio.FIRST_COMPLETED)
-    log.info("ending: engines are stopped first")
+    log.info("ending: engines %s", "run on" if runtime.outlives_agent else "are stopped first")
     for task in (told, *loops):
         task.cancel()
     await supervisor.leave(time.monotonic)
     if not await reports.drained(LAST_REPORTS_S):
         log.warning("the last reports did not reach the server")
     await _last_logs(logs)
+    await asyncio.to_thread(runtime.close, LAST_REPORTS_S)
     reporting.cancel()
     if door is not None:
         await door.close()

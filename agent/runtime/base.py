@@ -1,7 +1,8 @@
 """What a runtime does for the supervisor, whichever it is (AGENT-03).
 
-Owns the Protocol that the process runtime fills now and the Docker runtime will fill. A runtime
-never decides whether anything should run: it is told.
+Owns the Protocol that the process runtime and the Docker runtime fill. A runtime never decides
+whether anything should run: it is told. No call waits for anything slow: what takes long goes on
+beside, and the same call asked again tells how far it is.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 
 from agent.contract.codes import Reason
 from agent.contract.messages import CardReport, EngineReport, TaskSpec
-from agent.contract.states import RuntimeKind
+from agent.contract.states import Phase, RuntimeKind
 
 
 class StartRefused(Exception):
@@ -41,18 +42,43 @@ class Instance(msgspec.Struct, frozen=True):
     host_ports: list[int]
 
 
+class Starting(msgspec.Struct, frozen=True):
+    """A start that is under way: `phase` is pulling or creating, or none where that is not known yet."""
+
+    phase: Phase
+
+
 class Exit(msgspec.Struct, frozen=True):
     """An instance that has ended. `exit_code` None where it could not be read; 128 + N for signal
-    N, as containers have it."""
+    N, as containers have it. `vanished`: somebody else removed it."""
 
     exit_code: int | None
     out_of_memory: bool = False
+    vanished: bool = False
+
+
+class Adopted(msgspec.Struct, frozen=True):
+    """An instance that was there before this run of the agent. `spec` holds what watching it needs;
+    `age_s` is how long ago it was started."""
+
+    instance: Instance
+    spec: TaskSpec
+    age_s: float
 
 
 class Runtime(Protocol):
     """Starts, watches and ends instances. The calls may be repeated at any moment."""
 
     kind: RuntimeKind
+    outlives_agent: bool  # whether instances run on without the agent, to be adopted by its next run
+
+    def answers(self) -> bool:
+        """Whether it can say now what runs. While it cannot, nothing is concluded from silence."""
+        ...
+
+    def adoptable(self) -> list[Adopted]:
+        """Instances of this agent that nobody started through this runtime; each is told once."""
+        ...
 
     def probe_engines(self, cards: list[CardReport] | None) -> list[EngineReport]:
         """Engines that this node can run now; `cards` None when they are unknown."""
@@ -62,8 +88,13 @@ class Runtime(Protocol):
         """At the agent's start: end or adopt what an earlier run left. Returns names, for the log."""
         ...
 
-    def start(self, spec: TaskSpec) -> Instance:
-        """Start one attempt; called from the main thread. Raises StartRefused or PortBusy."""
+    def start(self, spec: TaskSpec) -> Instance | Starting:
+        """Start one attempt; called from the main thread. `Starting`: ask again. Raises StartRefused
+        or PortBusy."""
+        ...
+
+    def abandon(self, task_id: str, attempt: int) -> bool:
+        """Give up a start that is under way. True when nothing of it is left; False: ask again."""
         ...
 
     def poll(self, instance: Instance) -> Exit | None:
@@ -80,6 +111,10 @@ class Runtime(Protocol):
 
     def forget(self, instance: Instance) -> None:
         """Drop what is kept about an ended instance."""
+        ...
+
+    def close(self, wait_s: float) -> None:
+        """The agent ends: finish what is under way, at most so many seconds."""
         ...
 
     def log_file(self, task_id: str, attempt: int) -> Path:

@@ -29,7 +29,7 @@ from agent.identity import StateDir
 from agent.models.locate import check_links, gguf_file
 from agent.models.paths import PathRefused, check_model_path
 from agent.runtime import process_rules, proctable
-from agent.runtime.base import Exit, Instance, PortBusy, StartRefused
+from agent.runtime.base import Adopted, Exit, Instance, PortBusy, StartRefused
 from agent.runtime.leftovers import PidFile, clean_left_overs
 
 log = logging.getLogger("agent.runtime")
@@ -43,6 +43,7 @@ class ProcessRuntime:
     """The process runtime; fills `agent.runtime.base.Runtime`."""
 
     kind = RuntimeKind.PROCESS
+    outlives_agent = False
 
     def __init__(self, settings: Settings, state_dir: StateDir) -> None:
         self._settings = settings
@@ -57,6 +58,20 @@ class ProcessRuntime:
         if (version := _installed("vllm")) is not None and self._vllm_program() is not None and capable:
             found.append(EngineReport(name="vllm", version=version))
         return found
+
+    def answers(self) -> bool:
+        return True
+
+    def adoptable(self) -> list[Adopted]:
+        """None: engines die with their agent (AGENT-03)."""
+        return []
+
+    def abandon(self, task_id: str, attempt: int) -> bool:
+        """A start is over when `start` returns, so nothing is ever under way."""
+        return True
+
+    def close(self, wait_s: float) -> None:
+        """Nothing is under way; the engines were ended by the supervisor."""
 
     def clean_left_overs(self) -> list[str]:
         return clean_left_overs(self._state_dir.processes)

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from agent.contract.codes import Reason
 from agent.contract.messages import ClaimAnswer, DesiredTask, TaskSpec
-from agent.contract.states import Observed
+from agent.contract.states import Observed, Phase
 from agent.runtime.base import Instance
 from agent.supervisor.desired import Key
 from agent.supervisor.health import HealthMonitor, Probe
@@ -49,7 +49,7 @@ class Attempt:
     claim_refused_hash: str | None = None
     spec: TaskSpec | None = None
     secrets: list[str] = field(default_factory=list)
-    announced: bool = False  # "creating" was reported
+    announced: Phase = Phase.CLAIMED  # how far its start was told
     start_after: float = 0.0
     start_pause_s: float = 0.5
     start_deadline: float | None = None

@@ -11,54 +11,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Protocol
 
 from agent.config import Settings
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import RunningReport
 from agent.contract.states import Desired, Observed, Phase
-from agent.engines.catalog import get_engine
 from agent.masking import secret_values
 from agent.plainlog import MASKING
-from agent.runtime.base import Exit, PortBusy, Runtime, StartRefused
+from agent.runtime.base import Adopted, Exit, Instance, PortBusy, Runtime, Starting, StartRefused
 from agent.supervisor.attempt import ALIVE, STARTED, Attempt, Stage
 from agent.supervisor.claiming import ClaimCall, Claiming
 from agent.supervisor.desired import DesiredList, Key
-from agent.supervisor.health import HealthMonitor, Probe
+from agent.supervisor.health import Probe
 from agent.supervisor.lastlines import read_last_lines
-from agent.supervisor.probe import ProbeTarget, probe_port
+from agent.supervisor.outlets import Logs, Reports
+from agent.supervisor.probe import ProbeTarget
+from agent.supervisor.watching import build_monitor, build_target, why_ended
 
 log = logging.getLogger("agent.supervisor")
 LAST_LINES = 20
 KILL_PAUSE_S = 1.0
 MAX_START_PAUSE_S = 15.0
-
-
-class Reports(Protocol):
-    """Where the supervisor tells what happened (`agent.link.reports`)."""
-
-    def add(
-        self,
-        task_id: str,
-        attempt: int,
-        phase: Phase,
-        observed: Observed,
-        *,
-        why: Reason | None = None,
-        exit_code: int | None = None,
-        last_log_lines: list[str] | None = None,
-    ) -> None: ...
-
-    def waiting(self, task_id: str, attempt: int) -> bool: ...
-
-
-class Logs(Protocol):
-    """Who carries the engines' output to the server (`agent.link.logship`)."""
-
-    def follow(self, task_id: str, attempt: int, file: Path, secrets: list[str]) -> None: ...
-
-    def finish(self, task_id: str, attempt: int, *, final: bool) -> None: ...
 
 
 ProbeCall = Callable[[ProbeTarget], Awaitable[Probe]]
@@ -109,7 +82,12 @@ class Supervisor:
                 continue
 
     async def leave(self, clock: Callable[[], float]) -> None:
-        """Stop everything in order (AGENT-03: engines end with their agent) within `shutdown_s`."""
+        """Where engines end with their agent (AGENT-03), stop everything in order within `shutdown_s`;
+        else leave them to the next run, which adopts them (AGENT-09)."""
+        if self._runtime.outlives_agent:
+            for attempt in self.attempts.values():
+                attempt.drop_io()
+            return
         self._leaving = True
         deadline = clock() + self._settings.shutdown_s
         while self._step_and_count(clock()) and clock() < deadline:
@@ -125,7 +103,9 @@ class Supervisor:
         return sum(a.stage in ALIVE for a in self.attempts.values())
 
     def step(self, now: float) -> None:
-        """Bring every attempt one move nearer. An attempt that fails in here harms no other."""
+        """Bring every attempt one move nearer; one that fails in here harms no other."""
+        for adopted in self._runtime.adoptable():
+            self._adopt(adopted, now)
         for key, task in self._desired.tasks.items():
             known = self.attempts.get(key)
             if known is None:
@@ -161,10 +141,10 @@ class Supervisor:
         elif a.stage is Stage.CLAIMING:
             self._take_claim(a, now)
         elif a.stage is Stage.STARTING:
-            if why is not None:
-                self._conclude(a, now, self._ending(), why=why)
-            else:
+            if why is None:
                 self._start(a, now)
+            elif self._runtime.abandon(*a.key):
+                self._conclude(a, now, self._ending(), why=why)
         elif a.stage is Stage.RUNNING:
             self._advance_running(a, why, now)
         elif a.stage is Stage.STOPPING:
@@ -218,48 +198,74 @@ class Supervisor:
         MASKING.add(*a.secrets)
         a.claimed = True
         a.stage = Stage.STARTING
-        a.start_deadline = now + self._settings.port_wait_s
         self._tell(a, Phase.CLAIMED)
         self.wake()
 
     def _start(self, a: Attempt, now: float) -> None:
         if now < a.start_after or a.spec is None:
             return
-        if not a.announced:
-            a.announced = True
-            self._tell(a, Phase.CREATING)
         try:
-            a.instance = self._runtime.start(a.spec)
+            begun = self._runtime.start(a.spec)
         except StartRefused as error:
+            self._announce(a, Phase.CREATING)
             self._conclude(a, now, Observed.EXITED, why=error.reason)
             return
         except PortBusy as error:
-            if a.start_deadline is not None and now >= a.start_deadline:
+            self._announce(a, Phase.CREATING)
+            if a.start_deadline is None:
+                a.start_deadline = now + self._settings.port_wait_s
+            if now >= a.start_deadline:
                 self._conclude(a, now, Observed.EXITED, why=reason(Code.PORT_CONFLICT, port=error.port))
                 return
             log.warning("%s: port %d is in use; trying again", a.name, error.port)
             a.start_after = now + a.start_pause_s
             a.start_pause_s = min(a.start_pause_s * 2, MAX_START_PAUSE_S)
             return
-        a.stage = Stage.RUNNING
-        a.health = HealthMonitor(
-            a.spec.health_check,
-            started_at=now,
-            load_cap_s=self._settings.load_cap_s,
-            stall_s=self._settings.stall_s if a.spec.gpu_uuids else self._settings.stall_cpu_s,
-            loading_s=self._settings.loading_probe_s,
-        )
+        if isinstance(begun, Starting):
+            if begun.phase is not Phase.NONE:
+                self._announce(a, begun.phase)
+            return
+        self._announce(a, Phase.CREATING)
+        self._watch(a, begun, now, age_s=0.0)
+        self._tell(a, Phase.LOADING)
+
+    def _announce(self, a: Attempt, phase: Phase) -> None:
+        """Tell how far the start is, each phase once."""
+        if phase is not a.announced:
+            a.announced = phase
+            self._tell(a, phase)
+
+    def _watch(self, a: Attempt, instance: Instance, now: float, *, age_s: float) -> None:
+        """From now on it runs: look after its health and its log. `age_s` since its real start."""
+        assert a.spec is not None
+        a.instance, a.stage = instance, Stage.RUNNING
+        a.health = build_monitor(self._settings, a.spec, now, age_s=age_s)
         a.probe_after = now
         self._logs.follow(a.task_id, a.attempt, self._runtime.log_file(*a.key), a.secrets)
-        self._tell(a, Phase.LOADING)
+
+    def _adopt(self, found: Adopted, now: float) -> None:
+        """Take over what an earlier run started (AGENT-09). The server hears of it by the heartbeat;
+        nothing else is told, since for the service nothing has happened."""
+        key = found.instance.task_id, found.instance.attempt
+        known = self.attempts.get(key)
+        if known is not None and known.stage not in (Stage.WANTED, Stage.CLAIMING):
+            log.error("%s.%d: found again while it is %s", *key, known.stage.value)
+            return
+        if known is not None:
+            known.drop_io()
+        a = known or Attempt(*key, born_at=now, stop_grace_s=self._settings.adopted_grace_s)
+        self.attempts[key] = a
+        a.spec, a.claimed = found.spec, True
+        a.secrets = [s for s in (found.spec.engine_key, *secret_values(found.spec.env)) if s]
+        MASKING.add(*a.secrets)
+        self._watch(a, found.instance, now, age_s=found.age_s)
 
     def _advance_running(self, a: Attempt, why: Reason | None, now: float) -> None:
         if a.instance is None:
             return
         ended = self._runtime.poll(a.instance)
         if ended is not None:
-            code = Code.OUT_OF_MEMORY if ended.out_of_memory else Code.EXITED
-            own = reason(code, exit_code=ended.exit_code)
+            own = why_ended(ended)
             gone = why is not None and not self._leaving
             self._conclude(a, now, Observed.GONE if gone else Observed.EXITED, why=why or own, ended=ended)
         elif why is not None:
@@ -270,9 +276,15 @@ class Supervisor:
     def _watch_health(self, a: Attempt, now: float) -> None:
         if a.health is None or a.spec is None:
             return
+        if not self._runtime.answers():
+            # With Docker its published ports are away too: such failures say nothing of the engine.
+            a.drop_io()
+            a.health.clear()
+            a.probe_after = now + self._settings.loading_probe_s
+            return
         if a.probe is None:
             if now >= a.probe_after:
-                a.probe = asyncio.ensure_future(self._probe(self._probe_target(a)))
+                a.probe = asyncio.ensure_future(self._probe(build_target(self._settings, a.spec)))
                 a.probe.add_done_callback(lambda _: self.wake())
             return
         if not a.probe.done():
@@ -290,16 +302,6 @@ class Supervisor:
         elif verdict.became_ready:
             a.observed = Observed.READY
             self._tell(a, Phase.READY, why=reason(Code.READY))
-
-    def _probe_target(self, a: Attempt) -> ProbeTarget:
-        assert a.spec is not None
-        return ProbeTarget(
-            host=self._settings.engine_host,
-            port=probe_port(a.spec.health_check, a.spec.ports),
-            check=a.spec.health_check,
-            engine=get_engine(a.spec.engine),
-            key=a.spec.engine_key,
-        )
 
     def _log_grew(self, a: Attempt) -> bool:
         try:

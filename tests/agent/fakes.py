@@ -22,7 +22,7 @@ from agent.contract.messages import (
 from agent.contract.states import Desired, Observed, Phase, RuntimeKind, TaskType
 from agent.contract.wire import hash_desired
 from agent.errors import ServerUnreachable
-from agent.runtime.base import Exit, Instance
+from agent.runtime.base import Adopted, Exit, Instance, Starting
 from agent.supervisor.desired import DesiredList
 from agent.supervisor.health import Outcome, Probe
 from agent.supervisor.probe import ProbeTarget
@@ -64,6 +64,27 @@ class FakeRuntime:
     forgotten: list[str] = field(default_factory=list)
     obeys: bool = True
     breaks: set[str] = field(default_factory=set)  # names whose poll raises
+    outlives_agent: bool = False
+    silent: bool = False
+    adopted: list[Adopted] = field(default_factory=list)
+    starting: list[Starting] = field(default_factory=list)  # answers of `start` before the last
+    abandoned: list[tuple[str, int]] = field(default_factory=list)
+    abandon_takes: int = 0  # how often `abandon` says "not yet"
+
+    def answers(self) -> bool:
+        return not self.silent
+
+    def adoptable(self) -> list[Adopted]:
+        found, self.adopted = self.adopted, []
+        return found
+
+    def abandon(self, task_id: str, attempt: int) -> bool:
+        self.abandoned.append((task_id, attempt))
+        self.abandon_takes -= 1
+        return self.abandon_takes < 0
+
+    def close(self, wait_s: float) -> None:
+        return
 
     def probe_engines(self, cards: list[CardReport] | None) -> list[EngineReport]:
         return []
@@ -71,7 +92,9 @@ class FakeRuntime:
     def clean_left_overs(self) -> list[str]:
         return []
 
-    def start(self, spec: TaskSpec) -> Instance:
+    def start(self, spec: TaskSpec) -> Instance | Starting:
+        if self.starting:
+            return self.starting.pop(0)
         if self.start_errors:
             raise self.start_errors.pop(0)
         self.started.append(spec)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.config import ConfigError, load_settings
+from agent.contract.states import RuntimeKind
 from agent.identity import Identity, StateDir, machine_id
 
 NEEDED = {"HETEROFLOW_AGENT_SERVER_URL": "https://hf.example", "HETEROFLOW_AGENT_STATE_DIR": "/var/lib/x"}
@@ -62,7 +63,7 @@ def test_address_in_the_clear_is_refused_in_a_sentence(url: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("RUNTIME", "docker", "arrives with the Docker runtime"),
+        ("PULL_POLICY", "sometimes", "not usable"),
         ("RUNTIME", "podman", "not usable"),
         ("PORT_RANGE", "5-4", "port_range"),
         ("PORT_RANGE", "many", "not usable"),
@@ -78,6 +79,24 @@ def test_address_in_the_clear_is_refused_in_a_sentence(url: str) -> None:
 def test_wrong_setting_is_named(name: str, value: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         load_settings(None, {**NEEDED, f"HETEROFLOW_AGENT_{name}": value})
+
+
+@pytest.mark.req("AGENT-16")
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("DOCKER_HOST", "tcp://10.0.0.1:2375", "docker_host"),
+        ("ENGINE_HOST", "0.0.0.0", "engine_host"),
+        ("PIDS_LIMIT", "0", "pids_limit"),
+        ("CPU_LIMIT", "-1", "cpu_limit"),
+        ("CONTAINER_USER", "nobody", "container_user"),
+    ],
+)
+def test_wrong_setting_of_the_docker_runtime_is_named(name: str, value: str, words: str) -> None:
+    docker = {**NEEDED, "HETEROFLOW_AGENT_RUNTIME": "docker"}
+    assert load_settings(None, docker).runtime is RuntimeKind.DOCKER
+    with pytest.raises(ConfigError, match=words):
+        load_settings(None, {**docker, f"HETEROFLOW_AGENT_{name}": value})
 
 
 def test_file_that_is_missing_broken_or_misspelt(tmp_path: Path) -> None:
