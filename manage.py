@@ -2,12 +2,15 @@
 """Django's command line; `manage.py up` starts everything on one machine."""
 
 import os
+import signal
 import sys
 
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "heteroflow.settings.embedded")
     if sys.argv[1:2] == ["up"] and "--help" not in sys.argv:
+        # Until the supervisor takes the signals: Ctrl-C ends it at once, and shows no traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         from apps.ops.prelaunch import prepare_or_exit
 
         prepare_or_exit()

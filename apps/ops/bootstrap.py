@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,7 @@ def install(root: Path, venv: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Check, install, and become the given command; without one, only install."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C shows no traceback
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="to run by .venv's Python, after --")

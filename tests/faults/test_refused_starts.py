@@ -1,7 +1,9 @@
 """`make run` where something is missing: one sentence, and an exit code that is not 0 (OPS-01)."""
 
+import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +62,24 @@ def test_docker_runtime_is_not_offered_yet(tmp_path: Path) -> None:
 def test_data_dir_that_can_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "can not be written" in sentence(make_run(tmp_path, DATA_DIR=str(tmp_path / "file" / "data")))
+
+
+@pytest.mark.req("OPS-01")
+def test_ctrl_c_during_the_start_shows_no_traceback(tmp_path: Path) -> None:
+    variables = {"DATA_DIR": str(tmp_path / "data"), "PORT": str(free_port())}
+    start = subprocess.Popen(
+        [sys.executable, "-u", "manage.py", "up", "--no-demo"],
+        cwd=ROOT,
+        env=clean_environment(**variables),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert start.stdout is not None
+    with start.stdout:
+        said = start.stdout.readline()
+        start.send_signal(signal.SIGINT)  # in the middle of the migrations
+        said += start.stdout.read()
+    assert start.wait(timeout=30) == -signal.SIGINT
+    assert said == "Preparing the database ...\n"
