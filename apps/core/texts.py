@@ -121,6 +121,7 @@ TEXTS: dict[str, Promise] = {
     "no_node": _("No node has joined yet that this tenant may use; join one, then it is placed by itself."),
     "node_not_allowed": _("%(nodes)s node(s): not open to this tenant."),
     "node_offline": _("%(nodes)s node(s): offline."),
+    "door_closed": _("%(nodes)s node(s): the server can not reach their door."),
     "node_cordoned": _("%(nodes)s node(s): closed for new work."),
     "runtime_cannot": _("%(nodes)s node(s): their runtime can not run this engine or command."),
     "gpu_type_mismatch": _("%(nodes)s node(s): no card of type %(wanted)s."),
@@ -150,6 +151,7 @@ TEXTS: dict[str, Promise] = {
     "agent_restarted": _("The node's agent started anew; its engines end with it."),
     "node_lost": _("Node %(node)s has been silent for %(silent_s)s s."),
     "stop_requested": _("Stop was asked for."),
+    "start_requested": _("It was told to start again; it waits for a place on a node."),
     "delete_requested": _("Deletion was asked for."),
     "delete_waits_for_nodes": _(
         "Hidden at once; cards and ports of %(tasks)s task(s) are freed when their nodes confirm the end."
@@ -173,6 +175,14 @@ TEXTS: dict[str, Promise] = {
     "join_refused": _("This machine is not taken on. %(why)s"),
     "join_guesses_spent": _("Too many failed joins from this address; try again in %(retry_after_s)s s."),
     "report_failed": _("A report on task %(task)s could not be applied: %(why)s"),
+    # why a node's door is closed
+    "door_unreachable": _("No connection: check the address it advertises, and firewalls on the way."),
+    "door_timed_out": _("No answer in time: check the address it advertises, and firewalls on the way."),
+    "door_other_certificate": _(
+        "Another certificate than the node's: something else answers at that address."
+    ),
+    "door_refuses": _("It refuses the server's line: the two clocks are far apart, or it is another node."),
+    "door_no_door": _("What answers there is no door."),
     # warnings
     "endpoint_without_port": _(
         "enable_api was asked for, but no port is mapped, so no endpoint was made; add one to task.ports."

@@ -41,8 +41,18 @@ class Node(models.Model):
         return self.name
 
 
+class DoorState(models.TextChoices):
+    """Whether the server gets through a node's door (AGENT-16)."""
+
+    UNKNOWN = "unknown", _("not dialled yet")
+    OPEN = "open", _("open")
+    CLOSED = "closed", _("closed")
+
+
 class Liveness(models.Model):
-    """When a node was last heard of, by the server's clock; written apart from its Node row."""
+    """When a node was last heard of, by the server's clock, and whether its door was open when it was
+    last dialled; written apart from its Node row. Nodes that are dialled directly have no door: what
+    stands here of one means nothing for them."""
 
     node = models.OneToOneField(Node, on_delete=models.CASCADE, related_name="liveness")
     incarnation = models.CharField(max_length=64, blank=True, default="")
@@ -52,6 +62,10 @@ class Liveness(models.Model):
     last_seen_at = models.DateTimeField(null=True)
     clock_skew_s = models.FloatField(null=True)
     declared_lost_at = models.DateTimeField(null=True)
+    door_state = models.CharField(max_length=10, choices=DoorState.choices, default=DoorState.UNKNOWN)
+    door_reason = models.CharField(max_length=50, blank=True, default="")
+    door_since = models.DateTimeField(null=True)
+    door_checked_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
         return f"{self.node}: {self.last_seen_at}"

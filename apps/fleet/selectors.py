@@ -13,7 +13,8 @@ from django.db.models import Q, QuerySet
 
 from apps.core.errors import NotFound
 from apps.core.ids import looks_like_id
-from apps.fleet.models import Card, Liveness, Node, Port
+from apps.fleet.doors import DoorRow
+from apps.fleet.models import Card, DoorState, Liveness, Node, Port
 from apps.tenants.scope import Viewer
 
 
@@ -35,7 +36,8 @@ class CardRow:
 class NodeRow:
     """One node as placing needs it. `open_to` None = every tenant, else the row ids of those that may
     use it, by name or by shared group (TEN-09). `engines` are names; `ports` the host port numbers that
-    attempts hold. `last_seen_at` by the server's clock."""
+    attempts hold. `last_seen_at` by the server's clock. `reachable`: the gateway gets through to
+    engines there; False for a door that is closed or was not dialled yet (AGENT-16)."""
 
     id: int
     public_id: str
@@ -48,6 +50,7 @@ class NodeRow:
     port_last: int
     ports: frozenset[int]
     last_seen_at: datetime | None
+    reachable: bool
     cards: tuple[CardRow, ...]
 
 
@@ -59,6 +62,26 @@ def silent_before(now: datetime) -> datetime:
 def is_online(last_seen_at: datetime | None, now: datetime) -> bool:
     """Whether a node was heard of and is not silent."""
     return last_seen_at is not None and last_seen_at >= silent_before(now)
+
+
+def has_door(dial: Any) -> bool:
+    """Whether a node is reached through its door; all others are dialled directly (AGENT-16)."""
+    return isinstance(dial, dict) and dial.get("kind") == "door"
+
+
+def doors_due(now: datetime) -> list[DoorRow]:
+    """Doors of online nodes that were never dialled, or not within half of DOOR_CHECK_PERIOD_S, so
+    that a run which comes a little early leaves none for the next one. Those not known first, then
+    those open, then those closed: they take longest."""
+    recently = now - timedelta(seconds=settings.DOOR_CHECK_PERIOD_S / 2)
+    due = Q(liveness__door_checked_at__isnull=True) | Q(liveness__door_checked_at__lte=recently)
+    rows = (
+        Node.objects.filter(due, dial__kind="door", liveness__last_seen_at__gte=silent_before(now))
+        .order_by("pk")
+        .values_list("pk", "dial", "secret_sha256", "liveness__door_state")
+    )
+    turn = {DoorState.UNKNOWN.value: 0, DoorState.OPEN.value: 1}
+    return [DoorRow(*row[:3]) for row in sorted(rows, key=lambda row: turn.get(row[3], 2))]
 
 
 def nodes_open_to(*tenant_ids: int) -> QuerySet[Node]:
@@ -102,21 +125,26 @@ def placement_rows() -> list[NodeRow]:
         listed = Node.objects.filter(open_to_all=False, **{f"{path}__isnull": False})
         for node_id, tenant_id in listed.values_list("pk", path):
             allowed[node_id].add(tenant_id)
-    seen = dict(Liveness.objects.values_list("node_id", "last_seen_at"))
+    seen = {
+        node_id: (last, door)
+        for node_id, last, door in Liveness.objects.values_list("node_id", "last_seen_at", "door_state")
+    }
     return [
         NodeRow(
             id=row["pk"],
             open_to=None if row["open_to_all"] else frozenset(allowed.get(row["pk"], ())),
             engines=frozenset(_engine_names(row["engines"])),
             ports=frozenset(ports.get(row["pk"], ())),
-            last_seen_at=seen.get(row["pk"]),
+            last_seen_at=seen.get(row["pk"], _NEVER)[0],
+            reachable=not has_door(row["dial"]) or seen.get(row["pk"], _NEVER)[1] == DoorState.OPEN,
             cards=tuple(cards.get(row["pk"], ())),
             **{name: row[name] for name in _PLAIN},
         )
-        for row in Node.objects.order_by("name", "pk").values("pk", "engines", "open_to_all", *_PLAIN)
+        for row in Node.objects.order_by("name", "pk").values("pk", "engines", "open_to_all", "dial", *_PLAIN)
     ]
 
 
+_NEVER: tuple[datetime | None, str] = (None, DoorState.UNKNOWN)
 _PLAIN = ("public_id", "name", "runtime", "cordoned", "port_first", "port_last")
 
 

@@ -129,6 +129,7 @@ def _node_view(
         port_first=row.port_first,
         port_last=row.port_last,
         ports=row.ports,
+        reachable=row.reachable,
         siblings=siblings,
     )
 

@@ -148,7 +148,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
-    "ENUM_NAME_OVERRIDES": {"StateEnum": "agent.contract.states.State"},
+    # Several shapes have a field `status`; these are the names of its kinds.
+    "ENUM_NAME_OVERRIDES": {
+        "StateEnum": "apps.inference.api.shapes.STATES",
+        "TenantStatusEnum": "apps.tenants.models.TenantStatus",
+    },
 }
 
 LANGUAGE_CODE = "en"
@@ -217,6 +221,11 @@ JOIN_TOKEN_TTL_MAX_S = env.int("JOIN_TOKEN_TTL_MAX_S", default=30 * 86400)
 CLOCK_SKEW_WARN_S = env.float("CLOCK_SKEW_WARN_S", default=60.0)
 VRAM_RESERVE_MB = env.int("VRAM_RESERVE_MB", default=500)
 VRAM_RESERVE_RATIO = env.float("VRAM_RESERVE_RATIO", default=0.10)
+# The dial-back of nodes' doors (AGENT-16): one dial must end well within the lease of a tick.
+DOOR_CHECK_PERIOD_S = env.float("DOOR_CHECK_PERIOD_S", default=60.0)
+DOOR_DIAL_TIMEOUT_S = env.float("DOOR_DIAL_TIMEOUT_S", default=3.0)
+DOOR_DIALS_AT_ONCE = env.int("DOOR_DIALS_AT_ONCE", default=64)
+DOOR_CHECK_BUDGET_S = env.float("DOOR_CHECK_BUDGET_S", default=6.0)
 PUBLIC_URL = env.str("PUBLIC_URL", default="http://127.0.0.1:3333")
 
 # Agents' requests and logs.

@@ -12,8 +12,8 @@ from apps.console.admin.base import OperatorAdmin, ReadOnlyRows, coloured
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.fleet import services
-from apps.fleet.models import Card, Node, NodeAlert
-from apps.fleet.selectors import is_online
+from apps.fleet.models import Card, DoorState, Node, NodeAlert
+from apps.fleet.selectors import has_door, is_online
 from apps.fleet.services.changes import PLAIN_FIELDS
 from apps.tenants.scope import viewer_of
 
@@ -43,7 +43,16 @@ class AlertRows(ReadOnlyRows):
 class NodeAdmin(OperatorAdmin):
     """One machine with one agent. A node joins with a token; it is never added by hand."""
 
-    list_display = ["name", "online", "last_seen", "card_count", "runtime", "open_for_work", "open_to_all"]
+    list_display = [
+        "name",
+        "online",
+        "last_seen",
+        "card_count",
+        "runtime",
+        "open_for_work",
+        "door",
+        "open_to_all",
+    ]
     list_filter = ["cordoned", "open_to_all", "runtime", "pool"]
     search_fields = ["name", "hostname", "public_id", "machine_id"]
     list_select_related = ["liveness"]
@@ -59,6 +68,8 @@ class NodeAdmin(OperatorAdmin):
         "online",
         "last_seen",
         "open_for_work",
+        "door",
+        "door_reason",
         "clock",
         "runtime",
         "agent_version",
@@ -89,6 +100,8 @@ class NodeAdmin(OperatorAdmin):
                     "agent_version",
                     "contract_version",
                     "dial",
+                    "door",
+                    "door_reason",
                     "port_first",
                     "port_last",
                     "joined_at",
@@ -123,6 +136,19 @@ class NodeAdmin(OperatorAdmin):
     @display(description=_("new work"), ordering="cordoned")
     def open_for_work(self, row: Node) -> str:
         return coloured(_("closed"), "warning") if row.cordoned else coloured(_("open"), "success")
+
+    @display(description=_("door"))
+    def door(self, row: Node) -> str | None:
+        if not hasattr(row, "liveness") or not has_door(row.dial):
+            return None
+        colour = {DoorState.OPEN: "success", DoorState.CLOSED: "danger"}
+        state = DoorState(row.liveness.door_state)
+        return coloured(state.label, colour.get(state, "warning"))
+
+    @display(description=_("why the door is closed"))
+    def door_reason(self, row: Node) -> str | None:
+        code = row.liveness.door_reason if hasattr(row, "liveness") and has_door(row.dial) else ""
+        return texts.say(code) if code else None
 
     def save_model(self, request: HttpRequest, obj: Node, form: Any, change: Any) -> None:
         changed = {name: getattr(obj, name) for name in form.changed_data if name in PLAIN_FIELDS}

@@ -3,11 +3,13 @@
 from datetime import datetime
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.core import texts
 from apps.core.serializers import Body
-from apps.fleet.models import Card, CardSample, JoinToken, Node, NodeAlert
-from apps.fleet.selectors import is_online
+from apps.fleet.models import Card, CardSample, DoorState, JoinToken, Node, NodeAlert
+from apps.fleet.selectors import has_door, is_online
 
 
 class CardShape(serializers.ModelSerializer[Card]):
@@ -51,6 +53,19 @@ class NodeAlertShape(serializers.ModelSerializer[NodeAlert]):
         fields = ["code", "params", "first_at", "last_at", "times"]
 
 
+class DoorReasonShape(serializers.Serializer[Any]):
+    code = serializers.CharField()
+    text = serializers.CharField()
+
+
+class DoorShape(serializers.Serializer[Any]):
+    """Whether the server gets through the node's door; `reason` says why not."""
+
+    state = serializers.ChoiceField(choices=DoorState.values)
+    since = serializers.DateTimeField(allow_null=True)
+    reason = DoorReasonShape(allow_null=True)
+
+
 class NodeForOperatorShape(NodeShape):
     """A node with what operators need to run it. Times by the server's clock; `clock_skew_s` is the
     node's clock minus ours."""
@@ -59,6 +74,7 @@ class NodeForOperatorShape(NodeShape):
     allowed_groups: Any = serializers.SlugRelatedField(many=True, read_only=True, slug_field="name")
     last_seen_at = serializers.DateTimeField(source="liveness.last_seen_at", read_only=True, default=None)
     clock_skew_s = serializers.FloatField(source="liveness.clock_skew_s", read_only=True, default=None)
+    door = serializers.SerializerMethodField()
     alerts = NodeAlertShape(many=True, read_only=True)
 
     class Meta(NodeShape.Meta):
@@ -75,9 +91,20 @@ class NodeForOperatorShape(NodeShape):
             "allowed_groups",
             "last_seen_at",
             "clock_skew_s",
+            "door",
             "alerts",
             "joined_at",
         ]
+
+    @extend_schema_field(DoorShape(allow_null=True))
+    def get_door(self, node: Node) -> dict[str, Any] | None:
+        """Null for a node that is dialled directly."""
+        live = getattr(node, "liveness", None)
+        if live is None or not has_door(node.dial):
+            return None
+        code = live.door_reason
+        why = {"code": code, "text": texts.say(code)} if code else None
+        return {"state": live.door_state, "since": live.door_since, "reason": why}
 
 
 class LabelsField(serializers.DictField):

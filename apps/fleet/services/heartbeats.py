@@ -6,6 +6,7 @@ alone; the node's own clock gives nothing but a warning. Tasks and claims are ne
 
 import logging
 import math
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,18 +16,21 @@ from django.conf import settings
 from django.db import transaction
 
 from agent.contract.codes import Code
-from agent.contract.messages import HeartbeatRequest
+from agent.contract.messages import DialTarget, DoorTarget, HeartbeatRequest
 from apps.core import hints, versions
 from apps.core.errors import FieldError, Invalid, Refusal
 from apps.fleet.models import Liveness, Node
 from apps.fleet.selectors import is_online
 from apps.fleet.services import cards
 from apps.fleet.services.alerts import raise_alert
+from apps.fleet.services.doors import forget_door
 from apps.fleet.services.measures import count_or_none, fit
 
 log = logging.getLogger("heteroflow.fleet")
 
 _ENGINES_MAX = 32
+_HOST = re.compile(r"[A-Za-z0-9._:-]{1,255}")  # a name, or an address of either family
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_INCARNATION = 64
 
 
@@ -75,6 +79,8 @@ def record_heartbeat(*, node: Node, request: HeartbeatRequest, now: datetime) ->
         cards_changed = cards.write_cards(node, request.cards, now, unknown=request.cards_unknown)
         if "dial" in changed:
             versions.bump()
+        if isinstance(request.dial, DoorTarget) and ("dial" in changed or not same_run):
+            forget_door(live, now)
         if changed or cards_changed:
             hints.kick("scheduling.place")
     return HeartbeatOutcome(True, newer_incarnation=not same_run, skew_s=skew_s)
@@ -158,10 +164,24 @@ def _check(request: HeartbeatRequest) -> None:
         errors.append(FieldError("sequence", "out_of_range", sent, {"min": 0, "max": most}))
     if not math.isfinite(request.started_at):
         errors.append(FieldError("started_at", "wrong_type", None, {"expected": "epoch seconds"}))
-    if len(request.dial.host) > 255 or not request.dial.host.isprintable():
-        errors.append(FieldError("dial.host", "bad_characters"))
+    errors += _check_dial(request.dial)
     if errors:
         raise Invalid(errors)
+
+
+def _check_dial(dial: DialTarget | DoorTarget) -> list[FieldError]:
+    """The host becomes part of addresses that the gateway dials."""
+    errors: list[FieldError] = []
+    if not _HOST.fullmatch(dial.host):
+        errors.append(FieldError("dial.host", "bad_characters"))
+    if isinstance(dial, DoorTarget):
+        if not 1 <= dial.port <= 65535:
+            sent = str(dial.port)[:20]
+            errors.append(FieldError("dial.port", "out_of_range", sent, {"min": 1, "max": 65535}))
+        if not _SHA256.fullmatch(dial.certificate_sha256):
+            expected = "64 hexadecimal digits in lower case"
+            errors.append(FieldError("dial.certificate_sha256", "wrong_type", None, {"expected": expected}))
+    return errors
 
 
 def _skew(sent_at: float, now: datetime) -> float | None:

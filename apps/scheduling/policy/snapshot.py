@@ -37,7 +37,8 @@ class CardView:
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """One node. `open_to` None = all tenants, else the row ids of those that may use it (TEN-09).
-    `siblings` counts live tasks here by group row id; `ports` are the host ports held."""
+    `siblings` counts live tasks here by group row id; `ports` are the host ports held. `reachable`:
+    the gateway gets through to engines there (AGENT-16)."""
 
     id: int
     public_id: str
@@ -51,6 +52,7 @@ class NodeView:
     port_first: int = PORT_RANGE[0]
     port_last: int = PORT_RANGE[1]
     ports: frozenset[int] = frozenset()
+    reachable: bool = True
     siblings: Mapping[int, int] = field(default_factory=dict)
 
 

@@ -1,0 +1,3 @@
+"""Celery finds the dial-back here."""
+
+from apps.fleet import loop  # noqa: F401 - registers the tick
