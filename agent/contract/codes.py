@@ -53,6 +53,7 @@ class Code(StrEnum):
     INTERNAL = "internal"
     # leaving
     STOP_REQUESTED = "stop_requested"
+    START_REQUESTED = "start_requested"
     DELETE_REQUESTED = "delete_requested"
     STOP_CONFIRMED = "stop_confirmed"
     STOP_UNCONFIRMED = "stop_unconfirmed"

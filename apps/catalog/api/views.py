@@ -19,6 +19,7 @@ from apps.tenants.scope import viewer_of
 class ModelList(GenericAPIView[Any]):
     scope = scopes.TENANT
     serializer_class = shapes.ModelShape
+    queryset = CatalogModel.objects.none()
 
     @extend_schema(tags=["models"], operation_id="list_models", responses=shapes.ModelShape(many=True))
     def get(self, request: Request) -> Response:

@@ -17,6 +17,9 @@ def _values(kind: Any) -> list[str]:
     return [item.value for item in kind]
 
 
+STATES = _values(State)  # named in the schema by ENUM_NAME_OVERRIDES
+
+
 class Shape(serializers.Serializer):
     """A shape of the schema."""
 
@@ -143,7 +146,7 @@ class TaskShape(Shape):
     name = serializers.CharField()
     rank = serializers.IntegerField()
     generation = serializers.IntegerField()
-    status = serializers.ChoiceField(choices=_values(State))
+    status = serializers.ChoiceField(choices=STATES)
     status_since = serializers.DateTimeField()
     phase = serializers.ChoiceField(choices=_values(Phase))
     attempt = serializers.IntegerField()
@@ -166,7 +169,7 @@ class GroupShape(Shape):
     created_at = serializers.DateTimeField()
     name = serializers.CharField()
     model_name = serializers.CharField()
-    status = serializers.ChoiceField(choices=_values(State))
+    status = serializers.ChoiceField(choices=STATES)
     status_since = serializers.DateTimeField()
     reason = ReasonShape(allow_null=True)
     replicas = ReplicasShape()
@@ -214,9 +217,15 @@ class DeletedShape(Shape):
 
 class StoppedShape(Shape):
     id = serializers.CharField()
-    status = serializers.ChoiceField(choices=_values(State))
+    status = serializers.ChoiceField(choices=STATES)
     stopping = serializers.IntegerField(help_text="tasks told to stop now")
     already = serializers.IntegerField(help_text="tasks that were stopped, or on their way")
+
+
+class StartedShape(Shape):
+    id = serializers.CharField()
+    status = serializers.ChoiceField(choices=STATES)
+    starting = serializers.IntegerField(help_text="stopped or failed tasks that are placed anew")
 
 
 class EventShape(Shape):

@@ -16,7 +16,7 @@ from apps.inference.api import shapes
 from apps.inference.api.filters import GroupFilter
 from apps.tenants.scope import get_manageable, viewer_of
 from apps.workloads import selectors as work
-from apps.workloads.models import TaskGroup
+from apps.workloads.models import Event, TaskGroup
 
 
 class GroupList(GenericAPIView[Any]):
@@ -98,9 +98,28 @@ class GroupStop(GenericAPIView[Any]):
         return _stopped(group.public_id, group.state, done.moved, done.already)
 
 
+class GroupStart(GenericAPIView[Any]):
+    scope = scopes.TENANT
+    serializer_class = shapes.StartedShape
+    pagination_class = None
+
+    @extend_schema(
+        tags=["services"], operation_id="start_service", request=None, responses={202: shapes.StartedShape}
+    )
+    def post(self, request: Request, group_id: str) -> Response:
+        """Start stopped and failed tasks again, with a fresh count of rebuilds; repeatable."""
+        viewer = viewer_of(request.user)
+        group = work.group_by_id(viewer, group_id, manage=True)
+        started = services.start_group(actor=viewer, group=group, now=utc_now())
+        group.refresh_from_db()
+        answer = {"id": group.public_id, "status": group.state, "starting": started}
+        return Response(answer, status=status.HTTP_202_ACCEPTED)
+
+
 class GroupEvents(GenericAPIView[Any]):
     scope = scopes.TENANT
     serializer_class = shapes.EventShape
+    queryset = Event.objects.none()
 
     @extend_schema(
         tags=["services"], operation_id="list_service_events", responses=shapes.EventShape(many=True)

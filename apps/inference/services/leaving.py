@@ -1,4 +1,4 @@
-"""Stopping and deleting a service; both may be repeated without harm (SVC-12, LIFE-04)."""
+"""Stopping, starting again and deleting a service; each may be repeated without harm (SVC-12, LIFE-04)."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from apps.routing import services as routing
 from apps.routing.models import InferenceEndpoint
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Task, TaskGroup
-from apps.workloads.services import StopOutcome, request_delete, request_stop
+from apps.workloads.services import StopOutcome, request_delete, request_stop, start_again
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,14 @@ def delete_service(*, actor: Viewer, group: TaskGroup, now: datetime) -> Deleted
 def stop_group(*, actor: Viewer, group: TaskGroup, now: datetime) -> StopOutcome:
     """Ask every task of a manageable group to stop; the group, its route and endpoint stay."""
     return request_stop(actor=actor, tasks=group.tasks.all(), why=reason(Code.STOP_REQUESTED), now=now)
+
+
+def start_group(*, actor: Viewer, group: TaskGroup, now: datetime) -> int:
+    """Let every stopped or failed task of a manageable group be placed anew; answers how many.
+
+    Raises Refusal 403 `tenant_suspended` or `quota_exceeded`.
+    """
+    return start_again(actor=actor, tasks=group.tasks.all(), now=now)
 
 
 def stop_task(*, actor: Viewer, task: Task, now: datetime) -> StopOutcome:

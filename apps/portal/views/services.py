@@ -115,7 +115,12 @@ def start(request: HttpRequest, group_id: str) -> HttpResponse:
     """Let stopped or failed tasks be placed anew."""
     viewer = viewer_of(request.user)
     group = workloads.group_by_id(viewer, group_id, manage=True)
-    work.start_again(actor=viewer, tasks=group.tasks.all(), now=utc_now())
+    started = services.start_group(actor=viewer, group=group, now=utc_now())
+    if started:
+        text = ngettext("%(n)s task was told to start.", "%(n)s tasks were told to start.", started)
+        messages.success(request, text % {"n": started})
+    else:
+        messages.success(request, _("Nothing to start: no task of it is stopped or failed."))
     return redirect("portal:service", group_id)
 
 

@@ -14,7 +14,7 @@ from apps.core.clock import utc_now
 from apps.routing import selectors, services
 from apps.routing.api import shapes
 from apps.routing.describing import describe_endpoint, describe_route
-from apps.routing.models import ModelRoute
+from apps.routing.models import InferenceEndpoint, ModelRoute
 from apps.tenants.scope import viewer_of
 from apps.workloads.selectors import engine_of
 
@@ -31,6 +31,7 @@ def _show_route(route: ModelRoute) -> dict[str, Any]:
 class RouteList(GenericAPIView[Any]):
     scope = scopes.TENANT
     serializer_class = shapes.RouteShape
+    queryset = ModelRoute.objects.none()
 
     @extend_schema(tags=["routes"], operation_id="list_routes", responses=shapes.RouteShape(many=True))
     def get(self, request: Request) -> Response:
@@ -66,6 +67,7 @@ class RouteDetail(GenericAPIView[Any]):
 class EndpointList(GenericAPIView[Any]):
     scope = scopes.TENANT
     serializer_class = shapes.EndpointShape
+    queryset = InferenceEndpoint.objects.none()
 
     @extend_schema(
         tags=["endpoints"], operation_id="list_endpoints", responses=shapes.EndpointShape(many=True)

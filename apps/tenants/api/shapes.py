@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from apps.core.serializers import Body
-from apps.tenants.models import ApiKey, Membership, Quota, Role, Tenant, User
+from apps.tenants.models import ApiKey, Membership, Quota, Role, Tenant, TenantStatus, User
 from apps.tenants.scope import Viewer
 
 # --- sign-in --------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class TenantChangesBody(Body):
     """`status: suspended` needs `suspended_reason`, which its people and callers are shown."""
 
     name = serializers.CharField(max_length=200, required=False)
-    status = serializers.ChoiceField(choices=["active", "suspended"], required=False)
+    status = serializers.ChoiceField(choices=TenantStatus.choices, required=False)
     suspended_reason = serializers.CharField(max_length=500, required=False, allow_blank=True)
     quota = QuotaBody(required=False)
 

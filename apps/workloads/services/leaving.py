@@ -115,7 +115,7 @@ def start_again(*, actor: Viewer, tasks: Iterable[Task], now: datetime) -> int:
             move = move_of(
                 task,
                 State.PENDING,
-                reason(Code.CREATED),
+                reason(Code.START_REQUESTED),
                 desired=Desired.RUN,
                 rebuilds=0,
                 not_before=None,

@@ -98,6 +98,31 @@ def test_stopping_a_waiting_task_is_done_at_once(post: Post, client_of_member: A
     assert client_of_member.get(f"/api/v1/tasks/{task}").json()["status"] == "stopped"
 
 
+@pytest.mark.req("SVC-12", "LIFE-06")
+def test_what_was_stopped_is_started_again_and_says_that_somebody_asked(
+    post: Post, client_of_member: APIClient, member: User
+) -> None:
+    made = post().json()
+    client_of_member.post(f"{URL}/{made['id']}/stop")
+    answer = client_of_member.post(f"{URL}/{made['id']}/start")
+    assert answer.status_code == 202
+    assert answer.json() == {"id": made["id"], "status": "pending", "starting": 1}
+    assert client_of_member.post(f"{URL}/{made['id']}/start").json()["starting"] == 0, "a repeat is harmless"
+    *_, last = client_of_member.get(f"{URL}/{made['id']}/events").json()["items"]
+    assert (last["reason"]["code"], last["actor"]) == ("start_requested", member.username)
+
+
+@pytest.mark.req("SVC-12", "TEN-01")
+def test_a_suspended_tenants_services_are_not_started_again(
+    post: Post, client_of_member: APIClient, tenant: Tenant
+) -> None:
+    made = post().json()
+    client_of_member.post(f"{URL}/{made['id']}/stop")
+    Tenant.objects.filter(pk=tenant.pk).update(status="suspended", suspended_reason="unpaid")
+    answer = client_of_member.post(f"{URL}/{made['id']}/start")
+    assert (answer.status_code, answer.json()["code"]) == (403, "tenant_suspended")
+
+
 @pytest.mark.req("SVC-12", "TEN-06")
 def test_a_group_without_route_or_endpoint_is_deleted_as_well(
     client_of_member: APIClient, tenant: Tenant, member: User
