@@ -1,4 +1,4 @@
-"""The Celery application: finds the apps' tasks and builds beat's table from the ticks."""
+"""The Celery application; its tasks are the ticks of each app's loop.py, its schedule is their table."""
 
 import os
 from typing import Any
@@ -9,7 +9,6 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "heteroflow.settings.embedded")
 
 app = Celery("heteroflow")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks()
 app.set_default()
 
 

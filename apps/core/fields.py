@@ -1,5 +1,6 @@
 """Model fields that every app shares: public ids and text encrypted at rest (OPS-08)."""
 
+import json
 from typing import Any
 
 from django.db import models
@@ -37,3 +38,17 @@ class EncryptedTextField(models.TextField):  # type: ignore[type-arg]
 
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> str | None:
         return secrets.decrypt(value) if value else value
+
+
+class EncryptedJSONField(EncryptedTextField):
+    """A JSON value that rests encrypted, such as a service's environment with its hub token. Empty
+    values are stored like others: never filter on it.
+
+    Raises SecretUnreadable on loading when no configured key opens it.
+    """
+
+    def get_prep_value(self, value: Any) -> Any:
+        return None if value is None else secrets.encrypt(json.dumps(value))
+
+    def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
+        return None if value is None else json.loads(secrets.decrypt(value))

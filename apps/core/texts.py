@@ -152,7 +152,6 @@ TEXTS: dict[str, Promise] = {
     "node_lost": _("Node %(node)s has been silent for %(silent_s)s s."),
     "stop_requested": _("Stop was asked for."),
     "start_requested": _("It was told to start again; it waits for a place on a node."),
-    "start_requested": _("It was told to start again; it waits for a place on a node."),
     "delete_requested": _("Deletion was asked for."),
     "delete_waits_for_nodes": _(
         "Hidden at once; cards and ports of %(tasks)s task(s) are freed when their nodes confirm the end."

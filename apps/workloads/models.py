@@ -5,7 +5,7 @@ from django.db import models
 from django.db.models import Q
 
 from agent.contract.states import Desired, Parallelism, Phase, State, TaskType
-from apps.core.fields import EncryptedTextField, PublicIdField
+from apps.core.fields import EncryptedJSONField, EncryptedTextField, PublicIdField
 from apps.fleet.models import Card, Node
 from apps.tenants.models import Tenant
 
@@ -86,7 +86,7 @@ class Task(models.Model):
     gpu_type = models.CharField(max_length=100, blank=True, default="")
     model_path = models.CharField(max_length=1000, blank=True, default="")
     ports = models.JSONField(default=list)
-    env = models.JSONField(default=dict)
+    env = EncryptedJSONField(default=dict)
     volumes = models.JSONField(default=list)
     command = models.JSONField(default=list)
     kv_offload_gb = models.PositiveIntegerField(null=True)
