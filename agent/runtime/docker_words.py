@@ -83,6 +83,7 @@ _TABLE: tuple[tuple[Trouble, frozenset[int] | None, re.Pattern[str]], ...] = tup
         (Trouble.GONE, frozenset({404}), r"no such container: ?(\S*)|network (\S+) not found"),
     )
 )
+_BY_CLASS = {"NotFound": Trouble.GONE, "ImageNotFound": Trouble.IMAGE_MISSING}
 _CREDENTIALS = re.compile(r"//[^/@\s]+@")
 LONGEST = 500
 
@@ -95,16 +96,13 @@ def read_error(kind: str, status: int | None, text: str) -> Words:
     told = _CREDENTIALS.sub("//", " ".join(text.split()))[:LONGEST]
     if status is None:
         return Words(Trouble.NO_ANSWER, told)
-    if kind == "ImageNotFound":
-        found = re.search(r"no such image:? ?(\S*)", told, re.IGNORECASE)
-        return Words(Trouble.IMAGE_MISSING, told, found[1] if found else "")
     for trouble, statuses, pattern in _TABLE:
         if statuses is not None and status not in statuses:
             continue
         match = pattern.search(told)
         if match is not None:
             return Words(trouble, told, next((g for g in match.groups() if g), ""))
-    return Words(Trouble.GONE if kind == "NotFound" else Trouble.OTHER, told)
+    return Words(_BY_CLASS.get(kind, Trouble.OTHER), told)
 
 
 def reason_for(words: Words, *, image: str, model_path: str, vendor: str) -> Reason:

@@ -16,7 +16,7 @@ from agent.identity import StateDir
 from agent.runtime.base import Adopted, Exit, Instance, Starting
 from agent.runtime.docker_runtime import DockerRuntime
 from tests.agent.fakes import make_settings, make_spec
-from tests.fakes.docker.engines import DockerNode, docker_node
+from tests.fakes.docker.engines import DockerNode, docker_node, sweep
 from tests.fakes.tiny_model import make_tiny_model
 from tools.engine_image import build
 
@@ -137,7 +137,4 @@ def bench(docker_node: DockerNode, plain_image: str, tmp_path: Path) -> Iterator
     made = Bench(docker_node, tmp_path)
     yield made
     made.runtime.close(0)
-    for row in made.mine():
-        made.api.remove_container(row["Id"], force=True, v=True)
-    for network in made.networks():
-        made.api.remove_network(network["Id"])
+    sweep(made.api, f"heteroflow.agent={made.label}")

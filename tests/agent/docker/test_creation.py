@@ -1,0 +1,196 @@
+"""What containers are made of: whole parameters, by vendor and by wish."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.config import Settings
+from agent.contract.messages import PortMapping, TaskSpec
+from agent.contract.states import TaskType
+from agent.engines.catalog import get_engine
+from agent.gpu.container_cards import CardsUnplaceable, ContainerCards, cards_for_container
+from agent.models.mounts import HostMount
+from agent.runtime.docker_creation import Creation, bind_mounts, build_command, build_creation, host_config
+from tests.agent.fakes import make_settings, make_spec
+
+INDEXES = {"u0": 0, "u5": 5}
+
+
+@pytest.mark.req("AGENT-06")
+@pytest.mark.parametrize(
+    ("vendor", "uuids", "cards"),
+    [
+        ("", [], ContainerCards(env={"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": ""})),
+        (
+            "nvidia",
+            ["GPU-a", "GPU-b"],
+            ContainerCards(device_ids=["GPU-a", "GPU-b"], env={"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}),
+        ),
+        (
+            "amd",
+            ["u5"],
+            ContainerCards(
+                devices=["/dev/kfd", "/dev/dri"], groups=["video"], env={"HIP_VISIBLE_DEVICES": "5"}
+            ),
+        ),
+        (
+            "hygon",
+            ["u0", "u5"],
+            ContainerCards(
+                devices=["/dev/kfd", "/dev/mkfd", "/dev/dri"],
+                groups=["video"],
+                env={"HIP_VISIBLE_DEVICES": "0,5"},
+                read_only_files=["/opt/hyhal"],
+            ),
+        ),
+        (
+            "ascend",
+            ["u0", "u5"],
+            ContainerCards(
+                devices=[
+                    "/dev/davinci0",
+                    "/dev/davinci5",
+                    "/dev/davinci_manager",
+                    "/dev/devmm_svm",
+                    "/dev/hisi_hdc",
+                ],
+                env={"ASCEND_RT_VISIBLE_DEVICES": "0,1"},
+                read_only_files=[
+                    "/usr/local/dcmi",
+                    "/usr/local/bin/npu-smi",
+                    "/usr/local/Ascend/driver/lib64",
+                    "/usr/local/Ascend/driver/version.info",
+                    "/etc/ascend_install.info",
+                ],
+            ),
+        ),
+        (
+            "musa",
+            ["u5"],
+            ContainerCards(
+                runtime="mthreads", env={"MTHREADS_VISIBLE_DEVICES": "5", "MUSA_VISIBLE_DEVICES": "0"}
+            ),
+        ),
+    ],
+)
+def test_cards_of_each_vendor(vendor: str, uuids: list[str], cards: ContainerCards) -> None:
+    assert cards_for_container(vendor, uuids, INDEXES) == cards
+
+
+@pytest.mark.req("AGENT-06")
+def test_cards_that_cannot_be_handed_on_are_named() -> None:
+    with pytest.raises(CardsUnplaceable, match="u9"):
+        cards_for_container("ascend", ["u9"], INDEXES)
+    with pytest.raises(CardsUnplaceable, match="unheard"):
+        cards_for_container("unheard", ["u0"], INDEXES)
+
+
+def made(spec: TaskSpec, **settings: object) -> Creation:
+    engine = get_engine(spec.engine)
+    chosen: Settings = make_settings(Path("/state"), **settings)
+    return build_creation(
+        spec,
+        engine,
+        chosen,
+        command=build_command(spec, engine, model="/data/models/m", threads=2),
+        mounts=[HostMount("/real/m", "/data/models/m")],
+        cards=cards_for_container(spec.gpu_vendor, spec.gpu_uuids, INDEXES),
+        labels={"heteroflow.task": spec.task_id},
+        host_memory_mb=1000,
+    )
+
+
+@pytest.mark.req("AGENT-03", "AGENT-06", "AGENT-15", "AGENT-16", "AGENT-18")
+def test_whole_host_config_of_two_nvidia_cards() -> None:
+    spec = make_spec(engine="vllm", gpu_vendor="nvidia", gpu_uuids=["GPU-a", "GPU-b"], tensor_parallel=2)
+    assert host_config(made(spec, cpu_limit=1.5)) == {
+        "port_bindings": {"8080/tcp": [("127.0.0.1", 20001)]},
+        "network_mode": "task-a",
+        "ipc_mode": "private",
+        "privileged": False,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "mem_limit": 900 << 20,
+        "memswap_limit": 900 << 20,
+        "pids_limit": 4096,
+        "restart_policy": {"Name": "no"},
+        "log_config": {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "3"}},
+        "nano_cpus": 1_500_000_000,
+        "shm_size": 16 << 30,
+        "device_requests": [
+            {"Driver": "", "Count": 0, "DeviceIDs": ["GPU-a", "GPU-b"], "Capabilities": [["gpu"]]}
+        ],
+    }
+    assert "device_requests" not in host_config(made(spec), pass_cards=False)
+
+
+@pytest.mark.req("AGENT-06")
+def test_host_config_of_other_cards() -> None:
+    amd = host_config(made(make_spec(gpu_vendor="amd", gpu_uuids=["u0"])))
+    assert amd["devices"] == ["/dev/kfd:/dev/kfd:rwm", "/dev/dri:/dev/dri:rwm"]
+    assert amd["group_add"] == ["video"]
+    assert "shm_size" not in amd and "device_requests" not in amd
+    assert (amd["privileged"], amd["cap_drop"], amd["security_opt"]) == (
+        False,
+        ["ALL"],
+        ["no-new-privileges"],
+    )
+    assert host_config(made(make_spec(gpu_vendor="musa", gpu_uuids=["u0"])))["runtime"] == "mthreads"
+    hygon = made(make_spec(gpu_vendor="hygon", gpu_uuids=["u0"]))
+    assert HostMount("/opt/hyhal", "/opt/hyhal", read_only=True) in hygon.mounts
+
+
+@pytest.mark.req("AGENT-05")
+def test_mounts_are_binds_that_need_their_source() -> None:
+    (mount,) = bind_mounts(made(make_spec()))
+    assert (mount["Type"], mount["Source"], mount["Target"], mount["ReadOnly"]) == (
+        "bind",
+        "/real/m",
+        "/data/models/m",
+        True,
+    )
+    assert mount["BindOptions"] == {"Propagation": "rprivate"}
+
+
+@pytest.mark.req("AGENT-03")
+def test_commands() -> None:
+    engine = made(make_spec(env={"LLAMA_ARG_CTX_SIZE": "512"}))
+    assert engine.image == "ghcr.io/ggml-org/llama.cpp:server"
+    assert engine.entrypoint is None
+    line = engine.command or []
+    assert line[:6] == ["--model", "/data/models/m", "--alias", "tiny", "--host", "0.0.0.0"]
+    assert line[line.index("--ctx-size") + 1] == "512" and line[line.index("--threads") + 1] == "2"
+    assert made(make_spec(engine="vllm", gpu_vendor="nvidia", gpu_uuids=["G"])).entrypoint == [
+        "vllm",
+        "serve",
+    ]
+    plain = made(make_spec(engine="", image="me/it:1", task_type=TaskType.CONTAINER, ports=[]))
+    assert (plain.image, plain.entrypoint, plain.command, plain.ports) == ("me/it:1", None, None, [])
+    own = made(make_spec(image="me/it:1", command=["sh", "-c", "true"]))
+    assert (own.image, own.command) == ("me/it:1", ["sh", "-c", "true"])
+
+
+@pytest.mark.req("AGENT-04", "AGENT-17")
+def test_environment_is_the_users_below_the_agents() -> None:
+    spec = make_spec(
+        engine_key="the-key",
+        env={"A": "1", "cuda_visible_devices": "0", "LLAMA_API_KEY": "theirs", "HETEROFLOW_TASK_ID": "x"},
+    )
+    assert made(spec).env == {
+        "A": "1",
+        "LLAMA_API_KEY": "the-key",
+        "HETEROFLOW_TASK_ID": "task-a",
+        "HETEROFLOW_ATTEMPT": "1",
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    assert made(make_spec(env={"VLLM_SERVER_DEV_MODE": "1"})).env.get("VLLM_SERVER_DEV_MODE") is None
+
+
+@pytest.mark.req("AGENT-16")
+def test_every_port_is_published_on_loopback() -> None:
+    spec = make_spec(ports=[PortMapping(8080, 20001), PortMapping(9000, 20002)])
+    assert host_config(made(spec, engine_host="127.0.0.12"))["port_bindings"] == {
+        "8080/tcp": [("127.0.0.12", 20001)],
+        "9000/tcp": [("127.0.0.12", 20002)],
+    }

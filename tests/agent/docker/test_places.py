@@ -1,0 +1,68 @@
+"""A log is copied without loss or doubles, wherever copying is broken off."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.runtime.docker_places import Place, Skipping, load_place, save_place, split_stamp
+
+
+def stamp(nanoseconds: int) -> str:
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return f"2026-11-30T10:{seconds // 60:02d}:{seconds % 60:02d}.{rest:09d}Z"
+
+
+# steps between lines, in nanoseconds: mostly none or little, at times a second and more
+STEPS = st.lists(st.sampled_from([0, 0, 1, 1000, 400_000_000, 1_100_000_000, 2_000_000_000]), max_size=60)
+# lines of the other stream are written up to so much late
+LATE = st.lists(st.sampled_from([0, 0, 0, 1, 500]), min_size=60, max_size=60)
+
+
+@pytest.mark.req("AGENT-10")
+@given(STEPS, LATE, st.lists(st.integers(0, 60), max_size=4))
+def test_every_line_once_however_often_it_is_broken_off(
+    steps: list[int], late: list[int], breaks: list[int]
+) -> None:
+    clock, log = 0, []
+    for number, step in enumerate(steps):
+        clock += step
+        log.append((stamp(max(0, clock - late[number])), str(number)))
+    copied: list[str] = []
+    place = Place()
+    for until in [*sorted(breaks), len(log)]:
+        skipping = Skipping(place)
+        since = stamp(0)[:17] if not place.anchor else place.anchor[:19]
+        for when, line in log[:until]:
+            if when >= since and skipping.fresh(when):
+                copied.append(line)
+                place.advance(when, len(line))
+    assert copied == [line for _, line in log]
+    assert place.offset == sum(map(len, copied))
+
+
+@pytest.mark.req("AGENT-10")
+def test_lines_that_docker_threw_away_are_not_counted() -> None:
+    place = Place()
+    for number in range(5):
+        place.advance(stamp(number * 1000), 1)
+    skipping = Skipping(place)
+    kept = [stamp(3000), stamp(4000), stamp(5000)]  # the first three were rotated away
+    assert [when for when in kept if skipping.fresh(when)] == [stamp(5000)]
+
+
+def test_frames_are_split_at_their_time() -> None:
+    assert split_stamp(stamp(1).encode() + b" a line\n") == (stamp(1), b"a line\n")
+    assert split_stamp(stamp(1).encode() + b" ") == (stamp(1), b"")
+    for bad in (b"", b"no time at all, but long enough to hold one", stamp(1).encode()):
+        with pytest.raises(ValueError, match="without a time"):
+            split_stamp(bad)
+
+
+def test_place_is_kept_and_a_damaged_one_is_the_beginning(tmp_path) -> None:
+    file = tmp_path / "a.json"
+    assert load_place(file) == Place()
+    place = Place(offset=3, anchor=stamp(1), copied=2, high=stamp(2))
+    save_place(file, place)
+    assert load_place(file) == place
+    file.write_text("{")
+    assert load_place(file) == Place()
