@@ -101,6 +101,12 @@ def nodes(viewer: Viewer) -> QuerySet[Node]:
     return nodes_open_to(*viewer.roles)
 
 
+def is_without_cards(viewer: Viewer) -> bool:
+    """Whether the viewer has nodes to use, and none of them a card: engines run on processors there."""
+    mine = nodes(viewer)
+    return mine.exists() and not Card.objects.filter(node__in=mine, present=True).exists()
+
+
 def node_by_id(viewer: Viewer, public_id: str) -> Node:
     """One node in sight. Raises NotFound."""
     if not looks_like_id(public_id):

@@ -11,26 +11,35 @@ from django.utils.translation import gettext_lazy as _
 from agent.engines.catalog import ENGINES
 from apps.catalog.models import CatalogModel
 from apps.core import texts
-from apps.core.errors import Refusal
+from apps.core.errors import FieldError, Refusal
+from apps.fleet import selectors as fleet
 from apps.tenants.models import Tenant
 from apps.tenants.scope import Viewer
 
 
 class RefusalForm(forms.Form):
-    """A form that shows a Refusal: field errors beside their fields, the rest above them."""
+    """A form that shows a Refusal: field errors beside their fields, the rest above them. Sentences name
+    a field by its label, as it stands on the page."""
 
     # dotted path of a service's field -> name of the form's field
     paths: dict[str, str] = {}
+    # code -> sentence, where the usual one speaks of the API's own fields
+    own_sentences: dict[str, Any] = {}
 
     def show(self, refusal: Refusal) -> None:
         """Put a refusal's sentences into the bound form."""
         self.full_clean()
         for error in refusal.errors:
-            sentence = texts.say(error.code, {"field": error.field, "value": error.value, **error.params})
             name = self.paths.get(error.field, error.field)
-            self.add_error(name if name in self.fields else None, sentence)
+            self.add_error(name if name in self.fields else None, self._say(error, name))
         if not refusal.errors:
             self.add_error(None, texts.say(refusal.code, refusal.params))
+
+    def _say(self, error: FieldError, name: str) -> str:
+        if error.code in self.own_sentences:
+            return str(self.own_sentences[error.code])
+        label = self.fields[name].label if name in self.fields else error.field
+        return texts.say(error.code, {"field": label, "value": error.value, **error.params})
 
 
 class SignInForm(RefusalForm):
@@ -133,9 +142,22 @@ class CreateServiceForm(TenantForm):
         "task.model_path": "model_path",
         "task.gpu_required": "gpu_required",
     }
+    own_sentences = {
+        "model_path_or_command": _("Choose a model, or type the path of one on the node."),
+        "engine_not_told": _("The image tells no engine; choose one."),
+        "model_name_from_name": _(
+            "Callers would send the service name, which holds blanks or other characters that they can not"
+            " send. Type a model name of letters, digits, dot, underscore, colon, slash and hyphen."
+        ),
+    }
 
     def __init__(self, *args: Any, viewer: Viewer, **kwargs: Any) -> None:
         super().__init__(*args, viewer=viewer, **kwargs)
+        if fleet.is_without_cards(viewer):
+            self.fields["gpu_required"].initial = 0
+            self.fields["gpu_required"].help_text = _(
+                "There are no cards on the nodes that you may use: 0, it runs on the processor."
+            )
         self.catalog = {model.public_id: model for model in CatalogModel.objects.all()}
         models = [(key, model.name) for key, model in self.catalog.items()]
         self.fields["model"] = forms.ChoiceField(

@@ -35,6 +35,17 @@ def sentence(reason: Any) -> str:
 
 
 @register.filter
+def nearest_refusal(service: Mapping[str, Any]) -> str:
+    """Beside the summary of why a service waits, the first thing that a node lacks; "" where it does not
+    wait or nothing more is known."""
+    for task in service["tasks"]:
+        if task["status"] == "pending":
+            main = (task["reason"] or {}).get("code")
+            return next((str(told["text"]) for told in task["refusals"] if told and told["code"] != main), "")
+    return ""
+
+
+@register.filter
 def duration(seconds: float | None) -> str:
     """Seconds as the two largest units; a dash where there is no value, which is not zero."""
     if seconds is None:

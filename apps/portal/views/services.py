@@ -22,8 +22,8 @@ from apps.tenants import scope
 from apps.tenants.models import Tenant, TenantStatus
 from apps.tenants.scope import Viewer, viewer_of
 from apps.workloads import selectors as workloads
-from apps.workloads import services as work
 from apps.workloads.models import TaskGroup
+from apps.workloads.services import STARTABLE, STOPPABLE
 
 SHOWN_EVENTS = 50
 SHOWN_SERVICES = 25
@@ -69,9 +69,12 @@ def detail(request: HttpRequest, group_id: str) -> HttpResponse:
         "service": service,
         "log_tasks": [{"public_id": task["id"], "name": task["name"]} for task in service["tasks"]],
         "events": inference.describe_events(viewer, events[:SHOWN_EVENTS]),
-        "base_url": request.build_absolute_uri("/v1"),
+        "base_url": _base_url(request),
         "poll_s": settings.PORTAL_POLL_S,
         "may_change": scope.manageable(viewer, TaskGroup.objects.filter(pk=group.pk)).exists(),
+        "may_start": any(task["status"] in STARTABLE for task in service["tasks"]),
+        "may_stop": any(task["status"] in STOPPABLE for task in service["tasks"]),
+        "is_fragment": is_fragment(request),
     }
     template = "portal/service_body.html" if is_fragment(request) else "portal/service.html"
     return render(request, template, shown)
@@ -83,14 +86,17 @@ def create(request: HttpRequest) -> HttpResponse:
     """The create form; a refusal's sentences stand beside the fields they name."""
     viewer = viewer_of(request.user)
     form = CreateServiceForm(request.POST or None, viewer=viewer)
+    has_tenant = bool(form.choices)
     if request.method == "POST" and form.is_valid():
         try:
             made = services.create_service(actor=viewer, body=form.body(), now=utc_now())
         except Refusal as refusal:
             form.show(refusal)
         else:
-            return render(request, "portal/service_created.html", {"section": "services", "made": made})
-    shown = {"section": "services", "form": form, "filling": form.filling()}
+            base_url = _base_url(request)
+            shown = {"section": "services", "made": made, "base_url": base_url}
+            return render(request, "portal/service_created.html", shown)
+    shown = {"section": "services", "form": form, "filling": form.filling(), "has_tenant": has_tenant}
     return render(request, "portal/service_create.html", shown)
 
 
@@ -133,6 +139,11 @@ def delete(request: HttpRequest, group_id: str) -> HttpResponse:
     services.delete_service(actor=viewer, group=group, now=utc_now())
     messages.success(request, _("%(name)s is deleted.") % {"name": group.name})
     return redirect("portal:services")
+
+
+def _base_url(request: HttpRequest) -> str:
+    """What OpenAI's clients take as OPENAI_BASE_URL, at the address that the reader came by."""
+    return request.build_absolute_uri("/v1")
 
 
 def _suspended(viewer: Viewer) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_safe
 
 from apps.core.clock import utc_now
 from apps.core.scopes import TENANT
+from apps.portal.forms import tenant_choices
 from apps.portal.pages import page
 from apps.tenants.scope import viewer_of
 from apps.usage import selectors
@@ -24,10 +25,12 @@ def start_of_day(now: datetime) -> datetime:
 def today(request: HttpRequest) -> HttpResponse:
     """Per model since midnight; "nothing yet" is said, never shown as a row of zeros."""
     now = utc_now()
-    uses = selectors.use_by_model(viewer_of(request.user), since=start_of_day(now), until=now)
+    viewer = viewer_of(request.user)
+    uses = selectors.use_by_model(viewer, since=start_of_day(now), until=now)
     shown = {
         "section": "usage",
         "uses": uses,
+        "has_tenant": bool(tenant_choices(viewer)),
         "since": start_of_day(now),
         "requests": sum(use.requests for use in uses),
         "failed": sum(use.failed for use in uses),

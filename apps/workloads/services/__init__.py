@@ -3,6 +3,8 @@
 from apps.workloads.services.claiming import claim_task
 from apps.workloads.services.creating import create_group
 from apps.workloads.services.leaving import (
+    STARTABLE,
+    STOPPABLE,
     StopOutcome,
     finish_deleted,
     request_delete,
@@ -14,6 +16,8 @@ from apps.workloads.services.placing import Placement, PlacementClash, commit_pl
 from apps.workloads.services.reporting import apply_report, reconcile_node
 
 __all__ = [
+    "STARTABLE",
+    "STOPPABLE",
     "Placement",
     "PlacementClash",
     "StopOutcome",

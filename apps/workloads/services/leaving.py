@@ -25,6 +25,10 @@ from apps.workloads.state import lock_groups, move_of, transition
 
 log = logging.getLogger("heteroflow.workloads")
 
+# States of a task in which to ask for it does something.
+STARTABLE = frozenset({State.STOPPED, State.FAILED})
+STOPPABLE = frozenset(State) - {State.STOPPING, State.STOPPED, State.COMPLETED}
+
 
 @dataclass(frozen=True)
 class StopOutcome:
@@ -54,7 +58,7 @@ def request_stop(*, actor: Viewer, tasks: Iterable[Task], why: Reason, now: date
 
 def _stop_one(task: Task, actor: str, why: Reason, now: datetime) -> bool:
     state = State(task.state)
-    if state in (State.STOPPING, State.STOPPED, State.COMPLETED):
+    if state not in STOPPABLE:
         return False
     claim = (
         Claim.objects.select_related("task__group")
@@ -106,9 +110,7 @@ def start_again(*, actor: Viewer, tasks: Iterable[Task], now: datetime) -> int:
     started = 0
     with transaction.atomic():
         ids = [task.pk for task in tasks]
-        ended = Task.objects.filter(
-            pk__in=ids, state__in=[State.STOPPED, State.FAILED], group__deleted_at__isnull=True
-        )
+        ended = Task.objects.filter(pk__in=ids, state__in=STARTABLE, group__deleted_at__isnull=True)
         _ensure_room(ended)
         lock_groups(ids)
         for task in ended.order_by("pk"):

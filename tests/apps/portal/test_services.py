@@ -27,10 +27,17 @@ def test_empty_list_says_what_to_do(page: Client) -> None:
     assert CREATE in text
 
 
-def test_person_without_a_tenant_is_told_whom_to_ask(db: None) -> None:
-    text = browser(factories.make_user()).get(LIST).content.decode()
-    assert "You belong to no tenant yet" in text
-    assert CREATE not in text
+@pytest.mark.parametrize("name", ["services", "service_create", "keys", "usage", "playground"])
+def test_person_without_a_tenant_is_told_whom_to_ask_on_every_page(db: None, name: str) -> None:
+    text = browser(factories.make_user()).get(reverse(f"portal:{name}")).content.decode()
+    assert text.count("You belong to no tenant yet") == 1
+    assert f'href="{CREATE}"' not in text
+    assert text.count("<form") == 2, "signing out and the language"
+
+
+def test_an_operator_without_any_tenant_is_sent_to_make_one(db: None) -> None:
+    text = browser(factories.make_operator()).get(CREATE).content.decode()
+    assert reverse("admin:tenants_tenant_changelist") in text
 
 
 @pytest.mark.req("SVC-13")
@@ -65,7 +72,7 @@ def test_detail_tells_everything_and_escapes_what_engines_wrote(page: Client, se
         "exit code 3",
         "2 node(s): offline",
         "Its last lines",
-        "http://testserver/v1/chat/completions",
+        "OPENAI_BASE_URL=http://testserver/v1",
     ):
         assert shown in text
     assert "&lt;script&gt;alert(1)" in text
@@ -144,6 +151,8 @@ def test_create_makes_the_service_and_shows_its_key_once(
     assert "sk-" in text
     assert "no-store" in made["Cache-Control"]
     key = text.split('id="new-key">')[1].split("<")[0]
+    assert f"export OPENAI_BASE_URL=http://testserver/v1\nexport OPENAI_API_KEY={key}<" in text
+    assert '{"model": "fresh", "messages"' in text
     again = page.get(address(group)).content.decode() + page.get(reverse("portal:keys")).content.decode()
     assert key not in again
 
@@ -151,10 +160,10 @@ def test_create_makes_the_service_and_shows_its_key_once(
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
-        ("image", "no tag", "an image is written name:tag"),
-        ("gpu_required", "99", "it must be from"),
-        ("gpu_memory_utilization", "101", "it must be from"),
-        ("model_path", "", "needs task.model_path"),
+        ("image", "no tag", "Image is no tag; an image is written name:tag"),
+        ("gpu_required", "-3", "Cards is -3; it must be from 0 to 64."),
+        ("gpu_memory_utilization", "101", "GPU memory is 101; it must be from"),
+        ("model_path", "", "Choose a model, or type the path"),
     ],
 )
 def test_a_refusal_stands_beside_its_field(
@@ -166,6 +175,20 @@ def test_a_refusal_stands_beside_its_field(
     assert not TaskGroup.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("sent", "field", "sentence"),
+    [
+        ({"name": "two words"}, "model_name", "Type a model name"),
+        ({"image": "own/thing:1"}, "engine", "The image tells no engine"),
+    ],
+)
+def test_a_refusal_speaks_of_the_field_that_mends_it(
+    page: Client, body: dict[str, Any], sent: dict[str, str], field: str, sentence: str
+) -> None:
+    form = page.post(CREATE, {**body, **sent}).context["form"]
+    assert sentence in str(form.errors[field])
+
+
 def test_a_taken_name_is_said_beside_the_name(page: Client, body: dict[str, Any], service: TaskGroup) -> None:
     answer = page.post(CREATE, {**body, "name": service.name})
     assert "already taken" in str(answer.context["form"].errors["name"])
@@ -175,6 +198,58 @@ def test_suspended_tenant_can_not_create(page: Client, body: dict[str, Any], ten
     Tenant.objects.filter(pk=tenant.pk).update(status=TenantStatus.SUSPENDED, suspended_reason="why")
     text = page.post(CREATE, body).content.decode()
     assert "The tenant is suspended: why" in text
+
+
+@pytest.mark.req("UI-02")
+@pytest.mark.parametrize(
+    ("cards", "starts_with", "hint"),
+    [(None, 1, "0 for an engine"), (0, 0, "There are no cards on the nodes"), (2, 1, "0 for an engine")],
+)
+def test_the_form_starts_with_cards_where_there_are_some(
+    page: Client, tenant: Tenant, cards: int | None, starts_with: int, hint: str
+) -> None:
+    if cards is not None:
+        factories.make_node(cards=cards)
+    factories.make_node(cards=4, allowed_tenants=[factories.make_tenant()])  # another tenant's
+    form = page.get(CREATE).context["form"]
+    assert form["gpu_required"].initial == starts_with
+    assert hint in str(form["gpu_required"].help_text)
+
+
+@pytest.mark.req("SVC-13")
+def test_a_waiting_service_says_what_the_nearest_node_lacks(page: Client, service: TaskGroup) -> None:
+    refusals = [
+        {"code": "insufficient_resources", "params": {"nodes": 1}},
+        {"code": "cards_short", "params": {"nodes": 1, "wanted": 2, "free": 0}},
+        {"code": "node_offline", "params": {"nodes": 2}},
+    ]
+    service.tasks.update(state=State.PENDING, reason_code="insufficient_resources", refusals=refusals)
+    TaskGroup.objects.update(state=State.PENDING)
+    text = page.get(LIST).content.decode()
+    assert "2 free card(s) needed, at most 0 free" in text
+    assert "offline" not in text
+
+
+@pytest.mark.req("UI-02")
+@pytest.mark.parametrize(
+    ("state", "acts"),
+    [
+        (State.PENDING, {"stop"}),
+        (State.RUNNING, {"stop"}),
+        (State.STOPPING, set()),
+        (State.STOPPED, {"start-again"}),
+        (State.FAILED, {"stop", "start-again"}),
+        (State.COMPLETED, set()),
+    ],
+)
+def test_acts_are_offered_where_they_do_something(
+    page: Client, service: TaskGroup, state: State, acts: set[str]
+) -> None:
+    service.tasks.update(state=state)
+    for headers in ({}, {"HX-Request": "true"}):  # the live part renews them too
+        text = page.get(address(service), headers=headers).content.decode()
+        assert {act for act in ("stop", "start-again") if f'id="{act}"' in text} == acts
+        assert 'id="delete"' in text
 
 
 @pytest.mark.req("SVC-06")
@@ -207,7 +282,8 @@ def test_stop_start_and_delete_go_through(page: Client, tenant: Tenant, member: 
     task.refresh_from_db()
     assert task.state == State.STOPPED
     assert "Nothing to stop" in page.post(address(group, "service_stop"), follow=True).content.decode()
-    page.post(address(group, "service_start"))
+    assert "told to start" in page.post(address(group, "service_start"), follow=True).content.decode()
+    assert "Nothing to start" in page.post(address(group, "service_start"), follow=True).content.decode()
     task.refresh_from_db()
     assert task.state == State.PENDING
     left = page.post(address(group, "service_delete"), follow=True)
