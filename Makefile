@@ -11,10 +11,10 @@ BOOT = $(PYTHON) -m apps.ops.bootstrap
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test install lock messages vendor password python
+.PHONY: help run check test install lock messages vendor password python engine-image
 
 help: ## Show the doors
-	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
 python:
 	@command -v $(PYTHON) >/dev/null || { echo "HeteroFlow needs Python 3.11 with venv, and $(PYTHON) is not there; install it: apt-get install python3.11 python3.11-venv (Debian 12: python3 python3-venv), or name it: make run PYTHON=..." >&2; exit 1; }
@@ -42,6 +42,9 @@ messages: install ## Collect sentences for translation and compile them (needs D
 	DJANGO_SETTINGS_MODULE=heteroflow.settings.test $(VENV)/python manage.py makemessages -l zh_Hans --no-obsolete \
 	  --ignore '.venv' --ignore 'data' --ignore 'tests'
 	DJANGO_SETTINGS_MODULE=heteroflow.settings.test $(VENV)/python manage.py compilemessages --ignore '.venv'
+
+engine-image: install ## Build a small llama.cpp image from what is installed here, for RUNTIME=docker
+	$(VENV)/python tools/engine_image.py $(ARGS)
 
 vendor: install ## Take the pinned browser libraries out of their npm packages (needs npm)
 	$(VENV)/python tools/vendor.py

@@ -45,6 +45,18 @@ def ensure_member(operator: Api, new_password: Callable[[], str]) -> str | None:
     return password
 
 
+def ensure_model(operator: Api, model: Path, model_name: str) -> None:
+    """The model in the catalog, so that the create form offers it (SVC-06); one of that name stays."""
+    if _find(operator.rows("/api/v1/models"), "name", model_name) is None:
+        body = {
+            "name": model_name,
+            "path": str(model),
+            "image": IMAGE,
+            "size_mb": max(1, model.stat().st_size // 2**20),
+        }
+        operator.call("POST", "/api/v1/models", body)
+
+
 def find_service(api: Api) -> dict[str, Any] | None:
     """The demo service as the API describes it; None where there is none."""
     return _find(api.rows("/api/v1/task-groups"), "name", SERVICE)

@@ -65,6 +65,7 @@ class DemoRun:
         operator = self._signed_in(self.people.operator, self.people.operator_password)
         password = demo.ensure_member(operator, new_password)
         people = replace(self.people, member=demo.MEMBER, member_password=password)
+        demo.ensure_model(operator, self.model, self.model_name)
         member = self._signed_in(people.member, people.member_password)
         group, key = demo.ensure_service(member, self.model, self.model_name)
         running = False

@@ -8,6 +8,7 @@ import json
 import secrets
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from django.core.management import call_command
 from django.db import DatabaseError
@@ -51,9 +52,18 @@ def ensure_operator() -> tuple[User, str | None]:
 
 
 def ensure_agent(
-    layout: Layout, *, operator: Viewer, server_url: str, ports: tuple[int, int], now: datetime
+    layout: Layout,
+    *,
+    operator: Viewer,
+    server_url: str,
+    ports: tuple[int, int],
+    now: datetime,
+    runtime: dict[str, Any] | None = None,
 ) -> None:
-    """Write the local agent's settings, and a join token unless it has joined already."""
+    """Write the local agent's settings, and a join token unless it has joined already.
+
+    `runtime` holds the settings of another runtime than local processes.
+    """
     layout.agent_state.mkdir(mode=0o700, parents=True, exist_ok=True)
     layout.models.mkdir(mode=0o700, parents=True, exist_ok=True)
     joined = _joined(layout.agent_state / "identity.json")
@@ -64,7 +74,7 @@ def ensure_agent(
         "server_url": server_url,
         "state_dir": str(layout.agent_state),
         "join_token_file": str(layout.join_token),
-        "runtime": "process",
+        **(runtime or {"runtime": "process"}),
         "allowed_volume_prefixes": [str(layout.models)],
         "relative_model_root": str(layout.models),
         "port_range": list(ports),

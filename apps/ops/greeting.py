@@ -7,26 +7,29 @@ LINE = "-" * 78
 
 @dataclass(frozen=True)
 class People:
-    """User names with the password where it was made just now."""
+    """User names with the password where it was made just now; `make_with` is what `make password` needs
+    besides the user."""
 
     operator: str
     operator_password: str | None
     member: str = ""
     member_password: str | None = None
+    make_with: str = ""
 
 
 def sign_in_lines(base_url: str, people: People) -> list[str]:
     """Where to sign in, and as whom. Printed as soon as the passwords exist."""
-    lines = [f"Console  {base_url}/admin/   {_account(people.operator, people.operator_password)}"]
+    lines = [f"Console  {base_url}/admin/   {_account(people, people.operator, people.operator_password)}"]
     if people.member:
-        lines.append(f"Portal   {base_url}/        {_account(people.member, people.member_password)}")
+        lines.append(f"Portal   {base_url}/        {_account(people, people.member, people.member_password)}")
     return lines
 
 
-def _account(name: str, password: str | None) -> str:
+def _account(people: People, name: str, password: str | None) -> str:
     if password:
         return f"user {name}   password {password}   (shown this once)"
-    return f"user {name}   password as shown at the first start; a new one: make password USER={name}"
+    command = " ".join(filter(None, ["make password", f"USER={name}", people.make_with]))
+    return f"user {name}   password as shown at the first start; a new one: {command}"
 
 
 def call_lines(base_url: str, model: str, api_key: str | None) -> list[str]:

@@ -57,10 +57,13 @@ def check_room(folder: Path, needed_mb: int, what: str) -> None:
 
 
 def make_data_dir(folder: Path) -> None:
-    """Make the data directory with mode 0700. Raises NotReady."""
+    """Make the data directory with mode 0700, and what an earlier start left open in it 0600. Raises
+    NotReady."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
+        for database in folder.glob("*.sqlite3*"):
+            database.chmod(0o600)
         probe = folder / ".writable"
         probe.touch()
         probe.unlink()

@@ -5,6 +5,7 @@ find them. Never touches the database.
 """
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -27,9 +28,9 @@ def prepare(environ: "os._Environ[str] | dict[str, str]") -> None:
     host = environ.get("HOST") or "127.0.0.1"
     port = preflight.read_port(environ.get("PORT") or str(preflight.DEFAULT_PORT))
     runtime = environ.get("RUNTIME") or "process"
-    if runtime != "process":
+    if runtime not in ("process", "docker"):
         raise preflight.NotReady(
-            f"RUNTIME={runtime} is not offered by this version; leave it out, or use RUNTIME=process."
+            f"RUNTIME={runtime} is not offered; leave it out (local processes), or use RUNTIME=docker."
         )
     if host not in LOCAL_ADDRESS:
         raise preflight.NotReady(
@@ -47,6 +48,11 @@ def prepare(environ: "os._Environ[str] | dict[str, str]") -> None:
     environ.setdefault("PUBLIC_URL", f"http://{LOCAL_ADDRESS[host]}:{port}")
 
 
+def named_data_dir(folder: Path) -> str:
+    """What to add to `make` for it to find this data directory; "" for the usual one."""
+    return "" if folder == ROOT / "data" else f"DATA_DIR={shlex.quote(str(folder))}"
+
+
 def _read_mb(name: str, text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise preflight.NotReady(f"{name}={text} is not a number of megabytes; leave it out, or give one.")
@@ -54,7 +60,11 @@ def _read_mb(name: str, text: str) -> int:
 
 
 def prepare_or_exit() -> None:
-    """For manage.py: one sentence and exit code 1 when something is missing."""
+    """For manage.py: one sentence and exit code 1 when something is missing.
+
+    What this process and its children make from here on is nobody else's to read.
+    """
+    os.umask(0o077)
     try:
         prepare(os.environ)
     except preflight.NotReady as refusal:

@@ -54,6 +54,10 @@ def test_data_dir_is_ours_alone(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     preflight.make_data_dir(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    database = folder / "heteroflow.sqlite3"
+    database.touch(mode=0o644)
+    preflight.make_data_dir(folder)
+    assert stat.S_IMODE(database.stat().st_mode) == 0o600
     held = preflight.hold_data_dir(folder)
     with pytest.raises(NotReady, match="already runs"):
         preflight.hold_data_dir(folder)
@@ -97,7 +101,7 @@ def test_prepare_settles_the_environment(tmp_path: Path, free_port: int) -> None
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"RUNTIME": "docker"}, "RUNTIME=docker is not offered"),
+        ({"RUNTIME": "podman"}, "RUNTIME=podman is not offered"),
         ({"HOST": "192.0.2.7"}, "HOST=192.0.2.7 is not offered"),
         ({"START_NEEDS_MB": "999999999999"}, "too full to start"),
         ({"PORT": "x"}, "PORT=x is not a port number"),

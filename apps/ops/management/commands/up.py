@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 
 from apps.core.clock import utc_now
-from apps.ops import first_start, greeting, prelaunch
+from apps.ops import docker_run, first_start, greeting, prelaunch
 from apps.ops.children import Child, Program
 from apps.ops.demo_run import DemoRun
 from apps.ops.engine_ports import hold_range
@@ -54,7 +54,12 @@ class Command(BaseCommand):
         layout = Layout(Path(os.environ["DATA_DIR"]))
         host, port = os.environ["HOST"], int(os.environ["PORT"])
         base_url = f"http://{prelaunch.LOCAL_ADDRESS[host]}:{port}"
+        self.runtime: dict[str, Any] | None = None
         try:
+            if os.environ.get("RUNTIME") == "docker":
+                docker_host = os.environ.get("DOCKER_HOST") or docker_run.DEFAULT_HOST
+                docker_run.require_docker(docker_host, docker_run.engine_image())
+                self.runtime = docker_run.agent_settings(docker_host)
             self.port_guard, engine_ports = hold_range(port)  # open as long as this process lives
         except NotReady as refusal:
             raise CommandError(str(refusal)) from None
@@ -84,8 +89,9 @@ class Command(BaseCommand):
             server_url=base_url,
             ports=engine_ports,
             now=utc_now(),
+            runtime=self.runtime,
         )
-        people = greeting.People(operator.username, password)
+        people = greeting.People(operator.username, password, make_with=prelaunch.named_data_dir(layout.root))
         if options["no_demo"]:
             return people, None
         return people, DemoRun.prepare(base_url, layout, people, options["model"])
