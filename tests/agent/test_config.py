@@ -74,6 +74,10 @@ def test_address_in_the_clear_is_refused_in_a_sentence(url: str) -> None:
         ("STATE_DIR", "", "not set"),
         ("ENGINE_THREADS", "0", "engine_threads"),
         ("SERVER_SHA256", "ab", "64"),
+        ("DIAL", "tunnel", "not usable"),
+        ("DOOR_PORT", "65536", "door_port = 65536"),
+        ("DOOR_CONNECTIONS", "0", "door_connections"),
+        ("DOOR_LINE_S", "0", "door_line_s"),
     ],
 )
 def test_wrong_setting_is_named(name: str, value: str, words: str) -> None:

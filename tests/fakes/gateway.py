@@ -141,7 +141,7 @@ class RunningGateway:
 
     async def __aenter__(self) -> "RunningGateway":
         await self.app.startup()
-        listener = socket.socket()
+        listener = socket.socket(proto=socket.IPPROTO_TCP)  # named, else asyncio leaves Nagle's delay on
         listener.bind(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
         options = uvicorn.Config(self.app, lifespan="off", log_level="error", access_log=False, backlog=1024)

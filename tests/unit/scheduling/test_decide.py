@@ -83,6 +83,15 @@ def test_offline_and_cordoned_nodes_take_nothing(fields, code):
     assert codes(one(task(1), node(1, card(1), **fields))) == [Code.INSUFFICIENT_RESOURCES, code]
 
 
+@pytest.mark.req("AGENT-16")
+def test_behind_a_closed_door_only_work_that_nobody_calls():
+    closed = node(1, card(1), reachable=False)
+    assert codes(one(task(1), closed)) == [Code.INSUFFICIENT_RESOURCES, Code.DOOR_CLOSED]
+    assert places(one(task(1, task_type=TaskType.TRAINING, has_command=True), closed)) == {1: (1, (1,))}
+    two = decide(world([task(1)], [closed, node(2, card(2))]), NOW)
+    assert places(two) == {1: (2, (2,))}
+
+
 @pytest.mark.req("AGENT-03")
 @pytest.mark.parametrize(
     ("fields", "taken"),
