@@ -394,7 +394,8 @@ class Supervisor:
         ended: Exit | None = None,
         lines: list[str] | None = None,
     ) -> None:
-        log.info("%s: %s %s %s", a.name, phase.value, a.observed.value, why.code.value if why else "")
+        at = a.observed.value if phase is Phase.LEAVING else phase.value
+        log.info("%s: %s", a.name, f"{at}, {why.code}" if why and why.code != at else at)
         code = ended.exit_code if ended else None
         self._reports.add(
             a.task_id, a.attempt, phase, a.observed, why=why, exit_code=code, last_log_lines=lines

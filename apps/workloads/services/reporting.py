@@ -41,8 +41,11 @@ def apply_report(*, node: Node, incarnation: str, report: TaskReport, now: datet
             .first()
         )
         if claim is None or claim.incarnation != incarnation:
-            log.info(
-                "report on %s/%s by %s: no claim of that run", report.task_id, report.attempt, node.public_id
+            # After each end: the report of the end freed the claim, and the one that it is gone comes later.
+            holder = "nobody" if claim is None else claim.incarnation or "no run yet"
+            log.debug(
+                "report on %s/%s by %s changes nothing: its claim is held by %s",
+                *(report.task_id, report.attempt, node.public_id, holder),
             )
             return
         if report.attempt != claim.task.attempt:

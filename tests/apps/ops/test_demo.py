@@ -102,6 +102,19 @@ def test_new_service_is_asked_for_as_a_user_would(server: Any, api: Api) -> None
     assert sent["task"] == {"image": demo.IMAGE, "gpu_required": 0, "model_path": "/models/m.gguf"}
 
 
+def test_the_model_is_registered_once(server: Any, api: Api, tmp_path: Path) -> None:
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"GGUF")
+    server.table = {
+        ("GET", "/api/v1/models?page=1&page_size=200"): [page([], 0), page([{"name": "m"}], 1)],
+        ("POST", "/api/v1/models"): [(201, {})],
+    }
+    for _ in range(2):
+        demo.ensure_model(api, model, "m")
+    sent = [body for method, _, body in server.seen if method == "POST"]
+    assert sent == [{"name": "m", "path": str(model), "image": demo.IMAGE, "size_mb": 1}]
+
+
 def test_each_change_is_told_once(server: Any, api: Api) -> None:
     def group(status: str, phase: str) -> tuple[int, dict[str, Any]]:
         return 200, {"status": status, "tasks": [{"phase": phase}], "reason": {"text": "Why."}}

@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 
 from agent.config import load_settings
 from apps.fleet.models import JoinToken
-from apps.ops import engine_ports, first_start, greeting
+from apps.ops import engine_ports, first_start, greeting, prelaunch
 from apps.ops.engine_ports import hold_range
 from apps.ops.layout import Layout
 from apps.ops.preflight import NotReady
@@ -116,6 +116,10 @@ def test_greeting_shows_a_secret_only_where_there_is_one() -> None:
     assert ["pw-1" in first[0], "pw-2" in first[1]] == [True, True]
     later = greeting.sign_in_lines("http://h:1", greeting.People("admin", None, "demo", None))
     assert all("make password USER=" in line for line in later)
+    elsewhere = greeting.People("admin", None, "demo", None, make_with=prelaunch.named_data_dir(Path("/a b")))
+    told = greeting.sign_in_lines("http://h:1", elsewhere)
+    assert told[0].endswith("make password USER=admin DATA_DIR='/a b'")
+    assert prelaunch.named_data_dir(prelaunch.ROOT / "data") == ""
     made = greeting.call_lines("http://h:1", "m", "sk-1")
     assert "export OPENAI_BASE_URL=http://h:1/v1" in made
     assert "export OPENAI_API_KEY=sk-1" in made
