@@ -9,18 +9,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CODE = ("apps", "agent", "heteroflow")
+NOT_OURS_TO_EDIT = ("static/vendor/", "tests/frozen/")
 
 
 @cache
 def tracked() -> list[Path]:
-    """All files that git tracks or would track, apart from vendored ones."""
+    """All files that git tracks or would track, apart from vendored and frozen ones."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         check=True,
     ).stdout.decode()
-    paths = (ROOT / name for name in listed.split("\0") if name and not name.startswith("static/vendor/"))
+    paths = (ROOT / name for name in listed.split("\0") if name and not name.startswith(NOT_OURS_TO_EDIT))
     return sorted(path for path in paths if path.is_file())
 
 

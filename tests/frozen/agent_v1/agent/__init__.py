@@ -1,0 +1,3 @@
+"""The GPU node's agent: a process of its own, without Django."""
+
+__version__ = "0.1.0"

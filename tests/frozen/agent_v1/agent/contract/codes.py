@@ -1,0 +1,78 @@
+"""Reason codes: why something is so, as a code with parameters.
+
+Owns the codes that cross the wire or rest in rows. Never holds a sentence: the server's edge turns
+a code into English or Chinese (`apps/core/texts.py`), so that both stay complete.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Code(StrEnum):
+    """Every reason that a state, an event, a refusal or a warning can carry."""
+
+    # creation and placing
+    CREATED = "created"
+    PLACED = "placed"
+    INSUFFICIENT_RESOURCES = "insufficient_resources"
+    NODE_NOT_ALLOWED = "node_not_allowed"
+    NODE_OFFLINE = "node_offline"
+    NODE_CORDONED = "node_cordoned"
+    RUNTIME_CANNOT = "runtime_cannot"
+    GPU_TYPE_MISMATCH = "gpu_type_mismatch"
+    CARDS_SHORT = "cards_short"
+    VRAM_SHORT = "vram_short"
+    VRAM_UNKNOWN = "vram_unknown"
+    PORTS_EXHAUSTED = "ports_exhausted"
+    PORT_TAKEN = "port_taken"
+    TENANT_SUSPENDED = "tenant_suspended"
+    NO_NODE = "no_node"
+    # start and run
+    CLAIMED = "claimed"
+    READY = "ready"
+    START_FAILED = "start_failed"
+    START_TIMEOUT = "start_timeout"
+    LOAD_TIMEOUT = "load_timeout"
+    PORT_CONFLICT = "port_conflict"
+    MODEL_NOT_FOUND_ON_NODE = "model_not_found_on_node"
+    PATH_NOT_ALLOWED = "path_not_allowed"
+    ENGINE_UNAVAILABLE = "engine_unavailable"
+    UNHEALTHY = "unhealthy"
+    EXITED = "exited"
+    OUT_OF_MEMORY = "out_of_memory"
+    CONTAINER_GONE = "container_gone"
+    AGENT_RESTARTED = "agent_restarted"
+    NODE_LOST = "node_lost"
+    INTERNAL = "internal"
+    # leaving
+    STOP_REQUESTED = "stop_requested"
+    DELETE_REQUESTED = "delete_requested"
+    STOP_CONFIRMED = "stop_confirmed"
+    STOP_UNCONFIRMED = "stop_unconfirmed"
+    REBUILD = "rebuild"
+    REBUILDS_SPENT = "rebuilds_spent"
+    COMPLETED = "completed"
+    # claims
+    CLAIM_LOST = "claim_lost"
+    CLAIM_SUPERSEDED = "claim_superseded"
+    CLAIM_UNKNOWN = "claim_unknown"
+    # warnings on a group
+    ENDPOINT_WITHOUT_PORT = "endpoint_without_port"
+    ROUTE_NOT_CREATED = "route_not_created"
+    ENDPOINT_NOT_CREATED = "endpoint_not_created"
+    NOT_COUNTED_ON_CARD = "not_counted_on_card"
+    ESTIMATE_SKIPPED = "estimate_skipped"
+    CLOCK_SKEW = "clock_skew"
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A code with the values that its sentence needs (numbers with their unit in the name)."""
+
+    code: Code
+    params: dict[str, str | int | float | bool | None] = {}
+
+
+def reason(code: Code, **params: str | int | float | bool | None) -> Reason:
+    """Build a Reason; keyword arguments become its parameters."""
+    return Reason(code=code, params=params)

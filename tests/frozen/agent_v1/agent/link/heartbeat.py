@@ -1,0 +1,138 @@
+"""The heartbeat: says what this node is and has, takes the desired list (AGENT-01).
+
+Owns the loop and the message. A failed, slow or unreadable answer changes nothing here: the held
+list stays as it is, engines go on (AGENT-14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from agent.config import Settings
+from agent.contract.codes import Code
+from agent.contract.messages import (
+    CardReport,
+    DialTarget,
+    EngineReport,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    HostReport,
+    RunningReport,
+)
+from agent.errors import ServerRefused, ServerUnreachable, Superseded
+from agent.identity import Incarnation
+from agent.supervisor.desired import DesiredList
+
+log = logging.getLogger("agent.link")
+CLOSEST_S = 0.1  # however often the server says "look", no more than this
+
+
+class Readings(Protocol):
+    """What is measured on this node (`agent.node.NodeReadings`)."""
+
+    async def cards(self) -> tuple[list[CardReport], bool]:
+        """The cards, and whether they are unknown now."""
+        ...
+
+    def host(self) -> HostReport: ...
+
+    def ports_in_use(self) -> list[int]: ...
+
+    def engines(self, cards: list[CardReport]) -> list[EngineReport]: ...
+
+
+class Heartbeat:
+    """`look` sends one now; `run` sends for ever. Raises Superseded out of `run`."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        incarnation: Incarnation,
+        machine_id: str,
+        agent_version: str,
+        send: Callable[[HeartbeatRequest], Awaitable[HeartbeatAnswer]],
+        readings: Readings,
+        desired: DesiredList,
+        running: Callable[[], list[RunningReport]],
+        on_change: Callable[[], None],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._incarnation = incarnation
+        self._machine_id = machine_id
+        self._agent_version = agent_version
+        self._send = send
+        self._readings = readings
+        self._desired = desired
+        self._running = running
+        self._on_change = on_change
+        self._wall = wall
+        self._sequence = 0
+        self._engines: list[EngineReport] = []
+        self._trouble = ""
+        self._look = asyncio.Event()
+
+    def look(self) -> None:
+        """Send a heartbeat now."""
+        self._look.set()
+
+    async def run(self) -> None:
+        while True:
+            self._look.clear()
+            await self.beat()
+            try:
+                await asyncio.wait_for(self._look.wait(), self._settings.heartbeat_s)
+                await asyncio.sleep(CLOSEST_S)
+            except TimeoutError:
+                continue
+
+    async def beat(self) -> None:
+        """Send one heartbeat and take its answer. Raises Superseded only."""
+        try:
+            answer = await self._send(await self._message())
+        except ServerUnreachable as error:
+            self._note(f"the server does not answer: {error}; what runs goes on")
+        except ServerRefused as error:
+            if error.status == 409 and error.code == Code.CLAIM_SUPERSEDED:
+                raise Superseded(str(error)) from error
+            self._note(f"the server refuses this node: {error}; what runs goes on")
+        else:
+            if self._trouble:
+                log.info("the server answers again")
+                self._trouble = ""
+            self._desired.take(answer)
+            self._on_change()
+
+    def _note(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            log.warning("%s", trouble)
+        self._trouble = trouble
+
+    async def _message(self) -> HeartbeatRequest:
+        cards, unknown = await self._readings.cards()
+        if self._sequence % self._settings.engine_probe_heartbeats == 0:
+            self._engines = self._readings.engines(cards)
+        self._sequence += 1
+        return HeartbeatRequest(
+            incarnation=self._incarnation.id,
+            started_at=self._incarnation.started_at,
+            sequence=self._sequence,
+            desired_hash=self._desired.hash,
+            sent_at=self._wall(),
+            machine_id=self._machine_id,
+            runtime=self._settings.runtime,
+            host=self._readings.host(),
+            dial=DialTarget(host=self._settings.dial_host),
+            cards=cards,
+            cards_unknown=unknown,
+            engines=self._engines,
+            running=self._running(),
+            port_range=self._settings.port_range,
+            ports_in_use=self._readings.ports_in_use(),
+            agent_version=self._agent_version,
+        )

@@ -1,0 +1,218 @@
+"""Puts one agent together and runs it until it is told to end.
+
+Owns the order of start and end. Runs on the main thread: engines started from another one would die
+with it (`agent/runtime/process.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential_jitter
+
+from agent import __version__
+from agent.config import ConfigError, Settings
+from agent.contract.messages import JoinReply, JoinRequest
+from agent.errors import ServerRefused, ServerUnreachable, Superseded
+from agent.gpu.readings import NodeReadings
+from agent.identity import Identity, StateDir, machine_id, new_incarnation
+from agent.link.client import ServerClient
+from agent.link.heartbeat import Heartbeat
+from agent.link.logship import LogShipper
+from agent.link.lookout import keep_lookout
+from agent.link.reports import ReportQueue
+from agent.plainlog import MASKING
+from agent.runtime.process import ProcessRuntime
+from agent.supervisor.desired import DesiredList
+from agent.supervisor.probe import Prober
+from agent.supervisor.supervisor import Supervisor
+
+log = logging.getLogger("agent")
+JOIN_MAX_PAUSE_S = 15.0
+LAST_REPORTS_S = 2.0
+AFTER_FAULT_S = 1.0
+
+
+async def run_node(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT. Raises ConfigError, ServerRefused (join) or Superseded."""
+    state_dir = StateDir(Path(settings.state_dir))
+    state_dir.open()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        identity = state_dir.load_identity()
+        MASKING.add(identity.secret)
+        runtime = ProcessRuntime(settings, state_dir)
+        for name in runtime.clean_left_overs():
+            log.warning("%s was left behind by an earlier run; ended", name)
+        async with ServerClient(settings) as client:
+            joining = asyncio.ensure_future(_join(client, settings, state_dir, identity))
+            if await _first(stop, joining):
+                await _work(client, settings, state_dir, identity, runtime, stop)
+    finally:
+        state_dir.close()
+
+
+async def _first(stop: asyncio.Event, joining: asyncio.Future[None]) -> bool:
+    """Wait for the join; False when the agent is told to end before."""
+    told = asyncio.ensure_future(stop.wait())
+    both: list[asyncio.Future[Any]] = [told, joining]
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if joining.done():
+        joining.result()
+        return True
+    joining.cancel()
+    return False
+
+
+async def _join(client: ServerClient, settings: Settings, state_dir: StateDir, identity: Identity) -> None:
+    """Get this node's id, once in its life; the same token and secret may be sent again and again."""
+    if not identity.node_id:
+        request = JoinRequest(
+            token=_join_token(settings),
+            secret_sha256=identity.secret_sha256,
+            machine_id=machine_id(identity),
+            hostname=socket.gethostname(),
+            agent_version=__version__,
+        )
+        MASKING.add(request.token)
+        reply = await _ask_to_join(client, request)
+        identity.node_id = reply.node_id
+        state_dir.save_identity(identity)
+        log.info("joined as %s (%s)", reply.node_id, reply.name)
+    client.set_credential(identity.node_id, identity.secret)
+
+
+async def _ask_to_join(client: ServerClient, request: JoinRequest) -> JoinReply:
+    async for turn in AsyncRetrying(
+        retry=retry_if_exception_type(ServerUnreachable),
+        wait=wait_exponential_jitter(multiplier=0.3, max=JOIN_MAX_PAUSE_S),
+        before_sleep=lambda state: log.warning(
+            "not joined yet: %s", state.outcome and state.outcome.exception()
+        ),
+    ):
+        with turn:
+            return await client.join(request)
+    raise AssertionError("unreachable: the retry never gives up")
+
+
+def _join_token(settings: Settings) -> str:
+    if settings.join_token:
+        return settings.join_token
+    if not settings.join_token_file:
+        raise ConfigError(
+            "This node has not joined yet and has no join_token. Make one in the console, and give it as "
+            "join_token, join_token_file or HETEROFLOW_AGENT_JOIN_TOKEN."
+        )
+    try:
+        return Path(settings.join_token_file).read_text().strip()
+    except OSError as error:
+        raise ConfigError(
+            f"join_token_file = {settings.join_token_file}: cannot be read: {error.strerror}."
+        ) from error
+
+
+async def _work(
+    client: ServerClient,
+    settings: Settings,
+    state_dir: StateDir,
+    identity: Identity,
+    runtime: ProcessRuntime,
+    stop: asyncio.Event,
+) -> None:
+    incarnation = new_incarnation()
+    desired = DesiredList()
+    prober = Prober()
+    reports = ReportQueue(incarnation.id, client.report)
+    logs = LogShipper(settings, incarnation.id, client.log)
+    logs.follow_left_overs(state_dir.logs, time.monotonic(), time.time())
+    supervisor = Supervisor(
+        settings=settings,
+        incarnation=incarnation.id,
+        desired=desired,
+        runtime=runtime,
+        claim=client.claim,
+        probe=prober.probe,
+        reports=reports,
+        logs=logs,
+    )
+    heartbeat = Heartbeat(
+        settings=settings,
+        incarnation=incarnation,
+        machine_id=machine_id(identity),
+        agent_version=__version__,
+        send=client.heartbeat,
+        readings=NodeReadings(settings, runtime),
+        desired=desired,
+        running=supervisor.running,
+        on_change=supervisor.wake,
+    )
+    log.info("agent %s runs as %s, incarnation %s", __version__, identity.node_id, incarnation.id)
+    reporting = asyncio.ensure_future(_go_on("reports", reports.run))
+    loops = [
+        asyncio.ensure_future(_go_on(name, loop))
+        for name, loop in (
+            ("heartbeat", heartbeat.run),
+            ("supervisor", lambda: supervisor.run(time.monotonic)),
+            ("logs", lambda: logs.run(time.monotonic)),
+            ("lookout", lambda: keep_lookout(client, heartbeat.look)),
+        )
+    ]
+    told = asyncio.ensure_future(stop.wait())
+    done, _ = await asyncio.wait({told, reporting, *loops}, return_when=asyncio.FIRST_COMPLETED)
+    log.info("ending: engines are stopped first")
+    for task in (told, *loops):
+        task.cancel()
+    await supervisor.leave(time.monotonic)
+    if not await reports.drained(LAST_REPORTS_S):
+        log.warning("the last reports did not reach the server")
+    await _last_logs(logs)
+    reporting.cancel()
+    await prober.close()
+    await asyncio.gather(told, reporting, *loops, return_exceptions=True)
+    for task in done:
+        if task is not told:
+            task.result()  # raises what ended that loop
+
+
+async def _go_on(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+    """Run a loop for ever: a fault in it is logged and it begins again, since its end would end all
+    engines of this node. Raises Superseded only."""
+    while True:
+        try:
+            await loop()
+        except Superseded:
+            raise
+        except Exception:
+            log.exception("the %s loop failed and begins again", name)
+        await asyncio.sleep(AFTER_FAULT_S)
+
+
+async def _last_logs(logs: LogShipper) -> None:
+    try:
+        await asyncio.wait_for(logs.round(time.monotonic()), LAST_REPORTS_S)
+    except TimeoutError:
+        log.warning("the last log lines wait for the next run")
+
+
+def run(settings: Settings) -> int:
+    """Run the agent on this (the main) thread; returns the process's exit code."""
+    try:
+        asyncio.run(run_node(settings))
+    except Superseded as error:
+        log.error("a newer agent of this node has taken over (%s); this one leaves", error)
+        return 3
+    except ServerRefused as error:
+        log.error("the server refuses this node: %s", error)
+        return 4
+    return 0

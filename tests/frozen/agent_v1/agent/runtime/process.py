@@ -1,0 +1,225 @@
+"""Runs catalog engines as local processes: for the embedded profile only (AGENT-03).
+
+Owns the processes, their log files and their pid files. An engine dies with its agent: the kernel's
+parent-death signal ends it, whatever ends the agent. That signal fires when the *thread* that
+forked ends, so engines are started from the main thread only. Never adopts, never restarts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from importlib import metadata
+from pathlib import Path
+
+from agent.config import Settings
+from agent.contract.codes import Code, reason
+from agent.contract.messages import CardReport, EngineReport, TaskSpec
+from agent.contract.states import RuntimeKind
+from agent.engines.base import Engine, EngineCall, EngineOptionError
+from agent.engines.catalog import compute_capability_at_least, get_engine
+from agent.engines.environment import agent_env, user_env
+from agent.identity import StateDir
+from agent.models.locate import check_links, gguf_file
+from agent.models.paths import PathRefused, check_model_path
+from agent.runtime import process_rules, proctable
+from agent.runtime.base import Exit, Instance, PortBusy, StartRefused
+from agent.runtime.leftovers import PidFile, clean_left_overs
+
+log = logging.getLogger("agent.runtime")
+LAUNCHER = Path(__file__).with_name("llamacpp_server.py")
+# $1 is the agent: an engine forked just before its agent died must not start.
+CHECK_PARENT = '[ "$PPID" = "$1" ] || exit 3; shift; exec "$@"'
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ProcessRuntime:
+    """The process runtime; fills `agent.runtime.base.Runtime`."""
+
+    kind = RuntimeKind.PROCESS
+
+    def __init__(self, settings: Settings, state_dir: StateDir) -> None:
+        self._settings = settings
+        self._state_dir = state_dir
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def probe_engines(self, cards: list[CardReport] | None) -> list[EngineReport]:
+        found = []
+        if (version := _installed("xllamacpp")) is not None:
+            found.append(EngineReport(name="llamacpp", version=version))
+        capable = any(compute_capability_at_least(c.compute_capability, "7.5") for c in cards or [])
+        if (version := _installed("vllm")) is not None and self._vllm_program() is not None and capable:
+            found.append(EngineReport(name="vllm", version=version))
+        return found
+
+    def clean_left_overs(self) -> list[str]:
+        return clean_left_overs(self._state_dir.processes)
+
+    def log_file(self, task_id: str, attempt: int) -> Path:
+        return self._state_dir.logs / f"{task_id}.{attempt}.log"
+
+    def start(self, spec: TaskSpec) -> Instance:
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("engines are started from the main thread only")
+        engine = get_engine(spec.engine)
+        why = process_rules.refusal(spec, engine)
+        if why is not None or engine is None:
+            raise StartRefused(why or reason(Code.ENGINE_UNAVAILABLE, engine=spec.engine))
+        setpriv = shutil.which("setpriv", path=SEARCH_PATH)
+        if setpriv is None:
+            raise StartRefused(reason(Code.ENGINE_UNAVAILABLE, engine=spec.engine, missing="setpriv"))
+        port = spec.ports[0].host_port
+        command = self._command(spec, engine, port)
+        self._require_free(port)
+        name = f"{spec.task_id}.{spec.attempt}"
+        child = self._spawn([setpriv, "--pdeathsig", "KILL", "--", *command], spec, engine)
+        self._processes[name] = child
+        PidFile.for_process(child.pid).write(self._state_dir.processes / f"{name}.json")
+        log.info("started %s with %s as process %d on port %d", name, engine.name, child.pid, port)
+        return Instance(task_id=spec.task_id, attempt=spec.attempt, name=name, host_ports=[port])
+
+    def poll(self, instance: Instance) -> Exit | None:
+        child = self._processes.get(instance.name)
+        if child is None:
+            return Exit(exit_code=None)
+        code = child.poll()
+        if code is None:
+            return None
+        # An engine's own children may outlive it and keep card memory: it has ended when all have.
+        if proctable.kill_session(child.pid):
+            return None
+        return Exit(exit_code=128 - code if code < 0 else code)
+
+    def terminate(self, instance: Instance) -> None:
+        child = self._processes.get(instance.name)
+        if child is not None and child.poll() is None:
+            _signal_group(child.pid, signal.SIGTERM)
+
+    def kill(self, instance: Instance) -> None:
+        child = self._processes.get(instance.name)
+        if child is not None:
+            proctable.kill_session(child.pid)
+
+    def forget(self, instance: Instance) -> None:
+        self._processes.pop(instance.name, None)
+        (self._state_dir.processes / f"{instance.name}.json").unlink(missing_ok=True)
+
+    def _command(self, spec: TaskSpec, engine: Engine, port: int) -> list[str]:
+        """The whole line after setpriv. Raises StartRefused."""
+        try:
+            path = check_model_path(spec.model_path, self._settings.path_rules)
+            check_links(path, spec.model_path, self._settings.path_rules)
+            if engine.name == "llamacpp":
+                path = gguf_file(path, spec.model_path)
+        except PathRefused as error:
+            raise StartRefused(error.reason) from error
+        options, dropped = process_rules.kept_options(user_env(spec.env)[0], engine)
+        if dropped:
+            log.warning(
+                "%s: entries not passed on by the process runtime: %s", spec.task_id, ", ".join(dropped)
+            )
+        call = EngineCall(
+            model_path=str(path),
+            served_model_name=spec.served_model_name,
+            host=self._settings.engine_host,
+            port=port,
+            gpu_count=len(spec.gpu_uuids),
+            gpu_vendor=spec.gpu_vendor,
+            tensor_parallel=spec.tensor_parallel,
+            memory_percent=spec.memory_percent,
+            threads=self._settings.engine_threads,
+            options=options,
+        )
+        try:
+            arguments = engine.process_arguments(call)
+        except EngineOptionError as error:
+            why = reason(Code.START_FAILED, field=error.name, value=error.value, rule=error.rule)
+            raise StartRefused(why) from error
+        check = ["/bin/sh", "-c", CHECK_PARENT, "engine", str(os.getpid())]
+        return [*check, *self._program(engine), *arguments]
+
+    def _program(self, engine: Engine) -> list[str]:
+        if engine.name == "llamacpp" and _installed("xllamacpp") is not None:
+            return [sys.executable, "-I", str(LAUNCHER)]
+        program = self._vllm_program() if engine.name == "vllm" else None
+        if program is None:
+            raise StartRefused(reason(Code.ENGINE_UNAVAILABLE, engine=engine.name))
+        return [program]
+
+    @staticmethod
+    def _vllm_program() -> str | None:
+        return shutil.which("vllm", path=f"{Path(sys.executable).parent}:{SEARCH_PATH}")
+
+    def _require_free(self, port: int) -> None:
+        """Raises PortBusy. Asked for beforehand, since some engines share a port silently."""
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self._settings.engine_host, port))
+                probe.listen(1)
+            except PermissionError as error:
+                why = reason(Code.START_FAILED, field="host_port", value=port, rule=str(error.strerror))
+                raise StartRefused(why) from error
+            except OSError as error:
+                raise PortBusy(port) from error
+
+    def _spawn(self, argv: list[str], spec: TaskSpec, engine: Engine) -> subprocess.Popen[bytes]:
+        """Raises StartRefused where the system refuses the start."""
+        env = {
+            "PATH": SEARCH_PATH,
+            "HOME": str(self._state_dir.path),
+            "LANG": "C.UTF-8",
+            "PYTHONUNBUFFERED": "1",
+            "HETEROFLOW_AGENT_PID": str(os.getpid()),
+            **agent_env(
+                engine,
+                task_id=spec.task_id,
+                attempt=spec.attempt,
+                gpu_vendor=spec.gpu_vendor,
+                gpu_uuids=spec.gpu_uuids,
+                engine_key=spec.engine_key,
+            ),
+        }
+        try:
+            out = os.open(
+                self.log_file(spec.task_id, spec.attempt),
+                os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC,
+                0o600,
+            )
+        except OSError as error:
+            raise StartRefused(reason(Code.START_FAILED, what="log file", error=error.strerror)) from error
+        try:
+            return subprocess.Popen(  # noqa: S603 - the line is ours, word by word
+                argv,
+                env=env,
+                cwd=self._state_dir.path,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise StartRefused(reason(Code.START_FAILED, what=argv[0], error=error.strerror)) from error
+        finally:
+            os.close(out)
+
+
+def _installed(package: str) -> str | None:
+    """Version of an installed package, read without importing it."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        log.debug("group %d had ended already", group)

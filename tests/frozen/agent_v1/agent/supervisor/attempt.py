@@ -1,0 +1,85 @@
+"""One attempt of a task, as the supervisor remembers it while this agent runs.
+
+Owns the record. Never acts: `supervisor.py` moves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from agent.contract.codes import Reason
+from agent.contract.messages import ClaimAnswer, DesiredTask, TaskSpec
+from agent.contract.states import Observed
+from agent.runtime.base import Instance
+from agent.supervisor.desired import Key
+from agent.supervisor.health import HealthMonitor, Probe
+
+
+class Stage(StrEnum):
+    """How far this agent is with an attempt."""
+
+    WANTED = "wanted"  # listed, not claimed
+    CLAIMING = "claiming"
+    STARTING = "starting"  # claim held, not started yet
+    RUNNING = "running"
+    STOPPING = "stopping"
+    EXITED = "exited"  # ended and reported; the server decides what follows
+    GONE = "gone"  # ended as the server wished
+
+
+ALIVE = frozenset({Stage.STARTING, Stage.RUNNING, Stage.STOPPING})
+STARTED = frozenset({Stage.RUNNING, Stage.STOPPING})
+
+
+@dataclass
+class Attempt:
+    """Times are seconds of the supervisor's monotonic clock."""
+
+    task_id: str
+    attempt: int
+    born_at: float
+    stop_grace_s: float
+    stage: Stage = Stage.WANTED
+    observed: Observed = Observed.STARTING
+    claimed: bool = False
+    claim: asyncio.Task[ClaimAnswer] | None = None
+    claim_after: float = 0.0
+    claim_refused_hash: str | None = None
+    spec: TaskSpec | None = None
+    secrets: list[str] = field(default_factory=list)
+    announced: bool = False  # "creating" was reported
+    start_after: float = 0.0
+    start_pause_s: float = 0.5
+    start_deadline: float | None = None
+    instance: Instance | None = None
+    health: HealthMonitor | None = None
+    probe: asyncio.Task[Probe] | None = None
+    probe_after: float = 0.0
+    log_size: int = 0
+    degraded: str = ""
+    kill_after: float = 0.0
+    ending: Observed = Observed.EXITED  # what is reported once it has ended
+    why: Reason | None = None  # why it is being stopped
+    told_gone_at: float = 0.0
+
+    @property
+    def key(self) -> Key:
+        return self.task_id, self.attempt
+
+    @property
+    def name(self) -> str:
+        return f"{self.task_id}.{self.attempt}"
+
+    @classmethod
+    def from_desired(cls, task: DesiredTask, now: float) -> Attempt:
+        """Begin to follow what the server listed."""
+        return cls(task.task_id, task.attempt, born_at=now, stop_grace_s=task.stop_grace_seconds)
+
+    def drop_io(self) -> None:
+        """Cancel the claim or probe under way; their answers no longer matter."""
+        for task in (self.claim, self.probe):
+            if task is not None:
+                task.cancel()
+        self.claim = self.probe = None
