@@ -34,7 +34,8 @@ def freeze(commit: str, folder: Path) -> int:
     (folder / "README.md").write_text(
         f"# A frozen agent\n\nThe agent as it stood at {shown}\n\n"
         "Made by `tools/freeze_agent.py`; docs/contract.md says when the next one is due. Never edited:"
-        " a test runs\nit against today's server, to prove that the contract before the present one is served.\n"
+        " a test runs\n"
+        "it against today's server, to prove that the contract before the present one is served.\n"
     )
     return len(files)
 
