@@ -56,10 +56,8 @@ ROWS = {
 THEME = (
     _("General"),
     _("Go back"),
-    _("No results found"),
     _("Reset filters"),
     _("Select all rows"),
-    _("This page yielded into no results. Create a new item or reset your filters."),
     _("Type to search"),
     _("After you've created a user, you’ll be able to edit more user options."),
     _("Search apps and models..."),

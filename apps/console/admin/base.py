@@ -4,6 +4,7 @@ Owns how an action asks before it acts (a page on GET, the act on POST). Decides
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
@@ -14,8 +15,10 @@ from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import formats, timezone
 from django.utils.functional import Promise
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 from unfold.admin import ModelAdmin, TabularInline
 
 from apps.core import texts
@@ -51,6 +54,25 @@ def coloured(word: Text, colour: str) -> SafeString:
 def state_label(state: str) -> SafeString:
     """The word of a state in its colour."""
     return coloured(texts.say(f"state_{state}"), STATE_COLOURS.get(state, ""))
+
+
+def to_the_second(moment: datetime) -> str:
+    """A moment in the reader's zone with its seconds; several moves happen within a minute."""
+    return formats.date_format(timezone.localtime(moment), "Y-m-d H:i:s")
+
+
+def ago(moment: datetime | None, now: datetime) -> str | None:
+    """How long before `now` a moment was, in its largest unit; None for no moment."""
+    if moment is None:
+        return None
+    seconds = max(0, int((now - moment).total_seconds()))
+    if seconds < 120:
+        return _("%(n)s s ago") % {"n": seconds}
+    if seconds < 7200:
+        return _("%(n)s min ago") % {"n": seconds // 60}
+    if seconds < 172800:
+        return _("%(n)s h ago") % {"n": seconds // 3600}
+    return _("%(n)s days ago") % {"n": seconds // 86400}
 
 
 def further_refusals(task: Task) -> list[str]:

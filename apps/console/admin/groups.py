@@ -10,14 +10,13 @@ from django.utils.translation import ngettext
 from unfold.decorators import action, display
 
 from agent.contract.states import Desired, State
-from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, state_label
+from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, state_label, to_the_second
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.inference import services
 from apps.routing.models import ModelRoute
 from apps.tenants.scope import viewer_of
 from apps.workloads.models import Event, Task, TaskGroup
-from apps.workloads.services import start_again
 
 
 class TaskRows(ReadOnlyRows):
@@ -42,11 +41,15 @@ class RouteRows(ReadOnlyRows):
 
 class EventRows(ReadOnlyRows):
     model = Event
-    fields = ["at", "task", "from_state", "to_state", "sentence", "actor"]
+    fields = ["when", "task", "from_state", "to_state", "sentence", "actor"]
     readonly_fields = fields
     show_change_link = False
     ordering = ["-at", "-pk"]
     per_page = 30
+
+    @display(description=_("at"))
+    def when(self, row: Event) -> str:
+        return to_the_second(row.at)
 
     @display(description=_("reason"))
     def sentence(self, row: Event) -> str:
@@ -139,7 +142,7 @@ class TaskGroupAdmin(ReadOnlyAdmin):
         group = self.found(request, object_id)
 
         def act() -> str:
-            n = start_again(actor=viewer_of(request.user), tasks=group.tasks.all(), now=utc_now())
+            n = services.start_group(actor=viewer_of(request.user), group=group, now=utc_now())
             return ngettext("%(n)s task waits for a place.", "%(n)s tasks wait for a place.", n) % {"n": n}
 
         return self.ask_then(

@@ -60,7 +60,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         "tenant",
         "member",
         "shown_state",
-        "allowed_models",
+        "models",
         "created_at",
         "expires_at",
         "last_used_at",
@@ -81,6 +81,12 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         if row.expires_at and row.expires_at <= utc_now():
             return coloured(_("expired"), "warning")
         return coloured(_("active"), "success")
+
+    @display(description=_("allowed models"))
+    def models(self, row: ApiKey) -> str:
+        return (
+            str(_("all")) if row.allowed_models is None else ", ".join(row.allowed_models) or str(_("none"))
+        )
 
     @action(description=_("Issue a key"), url_path="issue", permissions=["operate"], icon="key")
     def issue(self, request: HttpRequest) -> HttpResponse:

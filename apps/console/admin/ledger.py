@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows
+from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, to_the_second
 from apps.core import texts
 from apps.workloads.models import CardClaim, Claim, Event, GroupWarning
 
@@ -30,14 +30,14 @@ class ClaimAdmin(ReadOnlyAdmin):
 class EventAdmin(ReadOnlyAdmin):
     """Every move of a group or task: from, to, why, by whom, when (LIFE-01)."""
 
-    list_display = ["at", "group", "task", "attempt", "from_state", "to_state", "sentence", "actor"]
+    list_display = ["when", "group", "task", "attempt", "from_state", "to_state", "sentence", "actor"]
     list_filter = ["to_state", "code"]
     search_fields = ["group__name", "group__public_id", "task__name", "task__public_id", "actor"]
     list_select_related = ["group", "task"]
     ordering = ["-at", "-pk"]
     date_hierarchy = "at"
     fields = [
-        "at",
+        "when",
         "group",
         "task",
         "attempt",
@@ -48,6 +48,10 @@ class EventAdmin(ReadOnlyAdmin):
         "params",
         "actor",
     ]
+
+    @display(description=_("at"), ordering="at")
+    def when(self, row: Event) -> str:
+        return to_the_second(row.at)
 
     @display(description=_("reason"))
     def sentence(self, row: Event) -> str:

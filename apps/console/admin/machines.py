@@ -8,7 +8,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
-from apps.console.admin.base import OperatorAdmin, ReadOnlyRows, coloured
+from apps.console.admin.base import OperatorAdmin, ReadOnlyRows, ago, coloured
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.fleet import services
@@ -121,8 +121,8 @@ class NodeAdmin(OperatorAdmin):
         return coloured(_("offline"), "danger")
 
     @display(description=_("last seen"), ordering="liveness__last_seen_at")
-    def last_seen(self, row: Node) -> Any:
-        return row.liveness.last_seen_at if hasattr(row, "liveness") else None
+    def last_seen(self, row: Node) -> str | None:
+        return ago(row.liveness.last_seen_at, utc_now()) if hasattr(row, "liveness") else None
 
     @display(description=_("clock off by"))
     def clock(self, row: Node) -> str | None:
