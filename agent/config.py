@@ -52,7 +52,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     join_token_file: str = ""
     server_sha256: str = ""  # the server certificate's fingerprint, from the join line
     runtime: RuntimeKind = RuntimeKind.PROCESS
-    dial: Dial = Dial.DIRECT
+    dial: Dial | None = None  # None: direct where the server is on this machine, else through the door
     dial_host: str = "127.0.0.1"
     door_host: str = "0.0.0.0"  # noqa: S104 - the door is there to be reached from the server
     door_port: int = 0  # any free one
@@ -104,6 +104,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network_egress: bool = False  # whether containers may open connections to the outside
     stop_on_leave: bool = False  # end the containers with the agent instead of adopting them later
     pass_cards: bool = True  # for tests on machines without cards only: False leaves them out
+
+    @property
+    def has_door(self) -> bool:
+        """Whether the gateway comes through this node's door (AGENT-16)."""
+        if self.dial is None:
+            return not _is_loopback(urlsplit(self.server_url).hostname or "")
+        return self.dial == Dial.DOOR
 
     @property
     def path_rules(self) -> PathRules:

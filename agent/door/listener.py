@@ -89,6 +89,7 @@ class Door:
                 await asyncio.sleep(_AFTER_ACCEPT_FAULT_S)
                 continue
             self._receive(sock)
+            await asyncio.sleep(0)  # a queue of strangers must not hold up the agent
 
     async def close(self) -> None:
         """Stop listening and drop every connection."""
@@ -104,7 +105,9 @@ class Door:
     def _receive(self, sock: socket.socket) -> None:
         if len(self._unproved) >= self._limits.unproved:
             # The oldest goes: a gateway proves itself in milliseconds, whoever waits is none.
-            next(iter(self._unproved)).cancel()
+            oldest = next(iter(self._unproved))
+            del self._unproved[oldest]
+            oldest.cancel()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task = asyncio.ensure_future(self._serve(sock))

@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from agent.config import ConfigError, Dial, Settings
+from agent.config import ConfigError, Settings
 from agent.contract.door import derive_key
 from agent.contract.messages import DialTarget, DoorTarget
 from agent.door.certificate import load_certificate
@@ -21,11 +21,11 @@ from agent.door.targets import FindPort
 def open_door(
     settings: Settings, folder: Path, secret_sha256: str, find_port: FindPort
 ) -> tuple[Door | None, DialTarget | DoorTarget]:
-    """The open door (None with `dial = direct`) and what the heartbeat says of it.
+    """The open door (None where engines are dialled directly) and what the heartbeat says of it.
 
     `folder` keeps the certificate. Raises ConfigError when it can not listen.
     """
-    if settings.dial is Dial.DIRECT:
+    if not settings.has_door:
         return None, DialTarget(host=settings.dial_host)
     certificate = load_certificate(folder)
     door = Door(

@@ -164,3 +164,24 @@ def test_machine_id_is_stable_and_not_the_raw_one(tmp_path: Path) -> None:
     assert one != raw.read_text().strip()
     raw.write_text("")
     assert machine_id(Identity("s", "a"), (str(raw),)) != machine_id(Identity("s", "b"), (str(raw),))
+
+
+@pytest.mark.req("AGENT-16")
+@pytest.mark.parametrize(
+    ("url", "dial", "door"),
+    [
+        ("http://127.0.0.1:3333", None, False),
+        ("http://localhost:3333", None, False),
+        ("https://10.0.0.1", None, True),
+        ("https://heteroflow.lan", None, True),
+        ("http://127.0.0.1:3333", "door", True),
+        ("https://10.0.0.1", "direct", False),
+    ],
+)
+def test_engines_are_dialled_directly_on_the_servers_machine_only(
+    url: str, dial: str | None, door: bool
+) -> None:
+    environment = {**NEEDED, "HETEROFLOW_AGENT_SERVER_URL": url}
+    if dial is not None:
+        environment["HETEROFLOW_AGENT_DIAL"] = dial
+    assert load_settings(None, environment).has_door is door

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import Client
+from django.urls import reverse
 from rest_framework.test import APIClient
 
 from agent.contract.codes import Code
@@ -310,3 +312,15 @@ def test_operators_see_the_door_and_why_it_is_closed(
     direct = factories.make_node()
     assert api_client(operator).get(f"/api/v1/nodes/{direct.public_id}").json()["door"] is None
     assert "door" not in api_client(member).get(f"/api/v1/nodes/{node.public_id}").json()
+
+
+def test_the_consoles_node_page_says_why_a_door_is_closed(
+    door: RunningDoor, client: Client, operator: User
+) -> None:
+    node = node_behind(door)
+    client.force_login(operator)
+    page = reverse("admin:fleet_node_change", args=[node.pk])
+    assert "not dialled yet" in client.get(page).content.decode()
+    Liveness.objects.filter(node=node).update(door_state="closed", door_reason=UNREACHABLE)
+    assert "check the address it advertises" in client.get(page).content.decode()
+    assert client.get(reverse("admin:fleet_node_changelist")).status_code == 200
