@@ -29,6 +29,7 @@ class Ending:
         self._lock = threading.Lock()
         self._to_remove: dict[str, str] = {}  # container -> task
         self._removed: set[str] = set()
+        self._to_signal: dict[str, str | None] = {}
         self._working = 0
 
     def is_leaving(self, container: str) -> bool:
@@ -47,8 +48,13 @@ class Ending:
             return not self._to_remove and not self._working
 
     def signal(self, container: str, name: str | None) -> None:
-        """Send a signal; None is the one by which the image wants to be asked to end."""
-        self._begin(lambda: self._signal(container, name))
+        """Send a signal; None is the one by which the image wants to be asked to end. While one waits
+        for Docker, the last that was asked for is the one that goes out."""
+        with self._lock:
+            waiting = container in self._to_signal
+            self._to_signal[container] = name
+        if not waiting:
+            self._begin(lambda: self._signal(container))
 
     def remove(self, container: str, task_id: str) -> None:
         """Remove the container, running or not, and the task's network."""
@@ -141,20 +147,28 @@ class Ending:
                 self._working -= 1
             self._docker.close()
 
-    def _signal(self, container: str, name: str | None) -> None:
+    def _signal(self, container: str) -> None:
         """Repeated until Docker answered: a signal that is lost would cost the whole grace period."""
         give_up_at = time.monotonic() + SIGNAL_FOR_S
-        while time.monotonic() < give_up_at:
+        sent: str | None = ""
+        while True:
+            with self._lock:
+                name = self._to_signal[container]
+                if name == sent or time.monotonic() > give_up_at:
+                    del self._to_signal[container]
+                    return
             try:
-                with told():
-                    wanted = name
-                    if wanted is None:
-                        found = self._docker.api.inspect_container(container)
-                        wanted = str(found["Config"].get("StopSignal") or "SIGTERM")
-                    self._docker.api.kill(container, signal=wanted)
-                return
+                self._send(container, name)
+                sent = name
             except NoAnswer:
                 time.sleep(AGAIN_S)
             except DockerRefused as error:
                 log.debug("%s: not signalled: %s", container[:12], error)  # it has ended already
-                return
+                sent = name
+
+    def _send(self, container: str, name: str | None) -> None:
+        with told():
+            if name is None:
+                found = self._docker.api.inspect_container(container)
+                name = str(found["Config"].get("StopSignal") or "SIGTERM")
+            self._docker.api.kill(container, signal=name)

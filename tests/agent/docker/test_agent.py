@@ -259,6 +259,42 @@ async def test_killed_dockerd_is_silence_and_no_end(machine: Machine) -> None:
     assert len(machine.server.reports) == told
 
 
+@pytest.mark.req("AGENT-09", "AGENT-14")
+async def test_agent_that_starts_before_docker_says_nothing_until_it_knows(machine: Machine) -> None:
+    agent = await machine.start()
+    await machine.serve()
+    before = machine.container()
+    agent.kill()
+    await agent.wait()
+    machine.node.kill()
+    try:
+        known = {beat.incarnation for beat in machine.server.heartbeats}
+        await machine.start()
+        await machine.said("Docker does not answer")
+        await machine.wait_for(lambda: len(machine.server.joins) == 1, "joined before")
+    finally:
+        await asyncio.to_thread(machine.node.restart)
+    await machine.wait_for(lambda: machine.server.newest[1] not in known, "the next run's first heartbeat")
+    first = next(b for b in machine.server.heartbeats if b.incarnation not in known)
+    assert [report.task_id for report in first.running] == [machine.task]
+    assert machine.container() == before
+
+
+@pytest.mark.req("AGENT-09")
+async def test_stop_while_docker_is_away_is_carried_out_when_it_is_back(machine: Machine) -> None:
+    await machine.start()
+    await machine.serve()
+    machine.node.kill()
+    try:
+        await machine.said("Docker does not answer")
+        machine.want(machine.server.specs[machine.task, 1], Desired.STOP)
+        await machine.wait_for(lambda: machine.server.told(machine.task, phase=Phase.LEAVING), "leaving")
+    finally:
+        await asyncio.to_thread(machine.node.restart)
+    await machine.wait_for(lambda: machine.server.told(machine.task, observed=Observed.GONE), "gone")
+    await machine.wait_for(lambda: not machine.container(), "the container is removed")
+
+
 @pytest.mark.req("AGENT-07")
 async def test_port_held_for_a_while_is_waited_for(machine: Machine) -> None:
     holder = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0)

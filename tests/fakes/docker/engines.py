@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import docker
+import psutil
 import pytest
 
 from tools.engine_image import TAG, build
@@ -43,11 +44,16 @@ class DockerNode:
 
     def kill(self) -> None:
         """End dockerd as a crash would; containers run on."""
-        os.kill(self.pid, 9)
+        process = psutil.Process(self.pid)
+        process.kill()
+        process.wait(10)
 
     def restart(self) -> None:
         """Start it again after `kill`."""
-        run("restart", str(self.folder))
+        try:
+            run("restart", str(self.folder))
+        except subprocess.CalledProcessError as error:
+            pytest.fail(f"dockerd did not come back: {error.stderr}")
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

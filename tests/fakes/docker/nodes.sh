@@ -78,9 +78,14 @@ start)
   for i in $(seq "$n"); do start_one "$i" "$dir" "$mode"; done
   for i in $(seq "$n"); do wait_one "$dir/node$i"; done
   ;;
-restart) # one node whose dockerd was killed; the first try may wait for its containerd
-  launch "$2"
-  wait_one "$2" || { launch "$2"; wait_one "$2"; }
+restart) # one node whose dockerd was killed; the first try may not find its containerd in time
+  for _ in 1 2 3; do
+    rm -f "$2/pid"
+    launch "$2"
+    if wait_one "$2"; then exit 0; fi
+    sleep 1
+  done
+  exit 1
   ;;
 stop)
   dir=$2

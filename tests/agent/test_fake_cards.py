@@ -1,0 +1,67 @@
+"""The agent's readings through the real NVML binding, in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.nvml.cards import FakeCards, fake_cards, nvml_library
+
+__all__ = ["fake_cards", "nvml_library"]
+ROOT = Path(__file__).parents[2]
+READ = """
+import msgspec
+from agent.gpu.cards import CardsUnknown, read_cards
+try:
+    print(msgspec.json.encode(read_cards()).decode())
+except CardsUnknown as error:
+    print('"unknown"')
+"""
+
+
+def read(cards: FakeCards) -> list[dict[str, object]] | str:
+    env = {"PATH": os.environ["PATH"], **cards.environment}
+    done = subprocess.run([sys.executable, "-c", READ], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.req("AGENT-01")
+@pytest.mark.slow
+def test_cards_as_the_driver_tells_them(fake_cards: FakeCards) -> None:
+    assert read(fake_cards) == []
+    fake_cards.have(
+        {
+            "uuid": "GPU-a",
+            "name": "NVIDIA L20",
+            "mem": 46068,
+            "used": 1024,
+            "util": 7,
+            "temp": 40,
+            "cc": "8.9",
+        },
+        {"uuid": "GPU-b", "name": "Tesla V100", "mem": 16384, "cc": "7.0"},
+    )
+    first, second = read(fake_cards)
+    assert first == {
+        "uuid": "GPU-a",
+        "index": 0,
+        "vendor": "nvidia",
+        "model": "NVIDIA L20",
+        "vram_total_mb": 46068,
+        "vram_used_mb": 1024,
+        "temperature_c": 40,
+        "utilization_percent": 7,
+        "driver_version": "580.95.05",
+        "compute_capability": "8.9",
+        "mig_capable": True,
+        "mps_capable": True,
+    }
+    assert (second["uuid"], second["mig_capable"], second["compute_capability"]) == ("GPU-b", False, "7.0")
+    fake_cards.have({"uuid": "GPU-a"}, {"uuid": "GPU-b", "lost": 1})
+    assert read(fake_cards) == "unknown"  # and not one card less
+    fake_cards.lose_driver()
+    assert read(fake_cards) == []
