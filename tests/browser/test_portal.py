@@ -21,7 +21,7 @@ def test_sign_in_see_the_service_and_its_live_log(
     log = portal.locator("[data-live-log]")
     expect(log).to_have_attribute("data-link", "live")
     expect(log.locator(".log-text")).to_contain_text("listening")
-    expect(portal.locator("#call-it")).to_contain_text(f"{running_server.base_url}/v1/chat/completions")
+    expect(portal.locator("#call-env")).to_contain_text(f"OPENAI_BASE_URL={running_server.base_url}/v1")
     before = log.locator(".log-text").inner_text()
     running_server.ask()
     expect(log.locator(".log-text")).not_to_have_text(before)  # it goes on by itself

@@ -53,6 +53,9 @@ def test_an_empty_list_speaks_of_making_one_only_where_that_is_done(operator_cli
     assert "Nothing here yet" in claims
     assert "Create a new item" not in claims
     assert "Add claim" not in claims
+    assert "Rows come here by themselves." in claims
+    tokens = operator_client.get(reverse("admin:fleet_jointoken_changelist")).content.decode()
+    assert "The button above makes one." in tokens
     models = operator_client.get(reverse("admin:catalog_catalogmodel_changelist")).content.decode()
     assert "Add model" in models
     found = operator_client.get(reverse("admin:workloads_claim_changelist"), {"q": "x"}).content.decode()
