@@ -15,12 +15,14 @@ from celery import current_app
 from channels.layers import get_channel_layer
 from django.conf import settings
 from django.db import transaction
+from prometheus_client import Counter
 
 from apps.core import ticks
 
 log = logging.getLogger("heteroflow.hints")
 
 QUEUE_LENGTH = 1000
+DROPPED = Counter("heteroflow_hints_dropped", "Hints that were not sent; each costs a period at most.")
 
 _queue: "queue.Queue[tuple[Any, ...]]" = queue.Queue(maxsize=QUEUE_LENGTH)
 _lock = threading.Lock()
@@ -66,6 +68,7 @@ def _count_dropped() -> None:
     global _dropped
     with _lock:
         _dropped += 1
+    DROPPED.inc()
 
 
 def _ensure_sender() -> None:

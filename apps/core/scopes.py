@@ -18,8 +18,9 @@ SIGNED_IN = "signed_in"  # any signed-in person; shows the person's own things o
 TENANT = "tenant"  # signed in, rows scoped by membership
 OPERATOR = "operator"  # platform operators
 NODE = "node"  # a node's agent, by its own credential
+METRICS = "metrics"  # whoever scrapes, by METRICS_TOKEN; people have no business there
 
-SCOPES = frozenset({PUBLIC, SIGNED_IN, TENANT, OPERATOR, NODE})
+SCOPES = frozenset({PUBLIC, SIGNED_IN, TENANT, OPERATOR, NODE, METRICS})
 
 V = TypeVar("V", bound=Callable[..., Any])
 
@@ -41,6 +42,7 @@ signed_in = scope(SIGNED_IN)
 tenant = scope(TENANT)
 operator = scope(OPERATOR)
 node = scope(NODE)
+metrics = scope(METRICS)
 
 
 def scope_of(view: object) -> str | None:

@@ -18,6 +18,7 @@ TEXTS: dict[str, Promise] = {
     "not_signed_in": _("Sign in first: no valid session or access token came with the request."),
     "sign_in_failed": _("User name and password do not match an active account."),
     "sign_in_locked": _("Too many failed attempts; try again in %(retry_after_s)s s."),
+    "metrics_token_wrong": _("Send METRICS_TOKEN as a bearer token to read the metrics."),
     "malformed_json": _("The body is not valid JSON."),
     "not_an_object": _("The body must be a JSON object."),
     "body_too_large": _("The body is too large."),
@@ -183,6 +184,88 @@ TEXTS: dict[str, Promise] = {
     ),
     "door_refuses": _("It refuses the server's line: the two clocks are far apart, or it is another node."),
     "door_no_door": _("What answers there is no door."),
+    # what was done, in the audit trail
+    "did_sign_in": _("signed in"),
+    "did_fail_sign_in": _("failed to sign in"),
+    "did_lock_sign_in": _("was locked out of signing in"),
+    "did_sign_out": _("signed out"),
+    "did_create_tenant": _("created the tenant"),
+    "did_change_tenant": _("changed the tenant"),
+    "did_suspend_tenant": _("suspended the tenant"),
+    "did_resume_tenant": _("resumed the tenant"),
+    "did_create_user": _("created the person"),
+    "did_open_account": _("opened the account"),
+    "did_close_account": _("closed the account"),
+    "did_change_profile": _("changed the profile"),
+    "did_change_password": _("changed the password"),
+    "did_set_password": _("set a new password"),
+    "did_invite": _("invited somebody"),
+    "did_accept_invitation": _("accepted the invitation"),
+    "did_offer_reset": _("made a link for a new password"),
+    "did_reset_password": _("set a new password by a link"),
+    "did_withdraw_link": _("withdrew the link"),
+    "did_end_session": _("ended the session"),
+    "did_end_sessions": _("ended the sessions"),
+    "did_add_member": _("added the member"),
+    "did_change_role": _("changed the role"),
+    "did_remove_member": _("removed the member"),
+    "did_issue_key": _("issued the key"),
+    "did_rotate_key": _("rotated the key"),
+    "did_revoke_key": _("revoked the key"),
+    "did_create_join_token": _("made a join token"),
+    "did_join_node": _("joined as a node"),
+    "did_change_node": _("changed the node"),
+    "did_drain_node": _("began to empty the node"),
+    "did_maintain_node": _("put the node into maintenance"),
+    "did_resume_node": _("put the node back into service"),
+    "did_delete_node": _("deleted the node"),
+    "did_create_model": _("registered the model"),
+    "did_create_service": _("created the service"),
+    "did_stop_service": _("stopped the service"),
+    "did_start_service": _("started the service again"),
+    "did_delete_service": _("deleted the service"),
+    "did_stop_task": _("stopped the task"),
+    "did_change_route": _("changed the route"),
+    "did_create_endpoint": _("created the endpoint"),
+    "did_change_endpoint": _("changed the endpoint"),
+    "did_delete_endpoint": _("deleted the endpoint"),
+    "did_console_add": _("added, in the console,"),
+    "did_console_change": _("changed, in the console,"),
+    "did_console_delete": _("deleted, in the console,"),
+    # people: invitations, links, passwords, sessions
+    "link_unknown": _("This link is not valid: it was used, withdrawn, has expired, or never was one."),
+    "wrong_password": _("%(field)s is not your present password."),
+    "reset_by_operator_only": _(
+        "This person also stands in tenants that you don't own, or is an operator: only a platform operator"
+        " may reset their password."
+    ),
+    # node operations
+    "node_leaving": _(
+        "Node %(node)s is being emptied or in maintenance; put it back into service instead of uncordoning"
+        " it."
+    ),
+    "node_busy": _(
+        "Node %(node)s still holds %(tasks)s task(s). Drain it first and wait until it is empty, or send"
+        " force=%(node)s: then their claims are released though the engines may go on there."
+    ),
+    "node_draining": _("Node %(node)s is being emptied; moved to another."),
+    "node_removed": _("Node %(node)s was deleted by an operator."),
+    "drain_no_place": _("It stays until another node can take it. %(why)s"),
+    "drain_in_turn": _("It waits until the service's other replicas are ready."),
+    "drain_needs_word": _("It is no inference service: it stays until it ends or somebody stops it."),
+    "drain_leaving": _("It is on its way out; its node confirms the end."),
+    "drain_moving": _("It is next to move."),
+    "upkeep_in_service": _("In service. It takes new work."),
+    "upkeep_closed": _("Closed for new work; what runs there goes on."),
+    "upkeep_emptying": _(
+        "It takes no new work. Inference moves to other nodes one task a service at a time: stopped here and"
+        " started there, so a service without a second replica has a short gap. %(left)s task(s) left."
+    ),
+    "upkeep_empty": _("Nothing is left on it. Put it back into service, or delete it."),
+    "upkeep_deleted": _(
+        "Deleted. Its agent is refused from now on and says so in its log; engines that still run there go on"
+        " until somebody ends them on the machine."
+    ),
     # warnings
     "endpoint_without_port": _(
         "enable_api was asked for, but no port is mapped, so no endpoint was made; add one to task.ports."

@@ -2,9 +2,10 @@
 
 from django.urls import URLPattern, path
 
-from apps.ops import health
+from apps.ops import health, metrics
 
 urlpatterns: list[URLPattern] = [
     path("healthz", health.alive, name="healthz"),
     path("readyz", health.ready, name="readyz"),
+    path("metrics", metrics.scrape, name="metrics"),
 ]

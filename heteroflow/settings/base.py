@@ -55,6 +55,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "apps.core.requests.RequestIdMiddleware",
+    "apps.core.request_metrics.RequestMetrics",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -246,6 +247,10 @@ DEMO_WAIT_S = env.float("DEMO_WAIT_S", default=300.0)
 
 # Gateway.
 HETEROFLOW_USAGE_DIR = DATA_DIR / "usage"
+
+# `/metrics`: for the bearer of the token; without one, in the embedded profile, for this machine itself.
+METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
+METRICS_OPEN_ON_LOOPBACK = env.bool("METRICS_OPEN_ON_LOOPBACK", default=False)
 
 # Celery: a task is a hint, rows are the truth.
 CELERY_TASK_IGNORE_RESULT = True

@@ -37,3 +37,4 @@ CELERY_BROKER_URL = "memory://here"  # a name, since kombu warns about none
 CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.05}
 CHANNEL_LAYERS = {"default": {"BACKEND": "heteroflow.layers.LoopAwareInMemoryLayer"}}
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+METRICS_OPEN_ON_LOOPBACK = env.bool("METRICS_OPEN_ON_LOOPBACK", default=True)

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.req("TEN-04")]
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 ADDRESSES = our_addresses()
-OF_PEOPLE = [a for a in ADDRESSES if a.scope != scopes.NODE]
+OF_PEOPLE = [a for a in ADDRESSES if a.scope not in (scopes.NODE, scopes.METRICS)]
 WITH_IDS = [a for a in OF_PEOPLE if "<" in a.template]
 WITHOUT_IDS = [a for a in OF_PEOPLE if "<" not in a.template]
 OF_NODES = [a for a in ADDRESSES if a.scope == scopes.NODE]
@@ -301,3 +301,11 @@ def test_the_console_is_closed_to_who_is_no_staff(estate, strangers):
             answer = client.get(path)
             assert answer.status_code in (302, 403, 404, 405), f"{who}: {path}: {answer.status_code}"
             assert not estate.betrayed_by(answer.content.decode(), [])
+
+
+@pytest.mark.req("OPS-04")
+def test_metrics_are_for_who_scrapes(strangers, operator):
+    (address,) = [a for a in ADDRESSES if a.scope == scopes.METRICS]
+    for user in (*strangers.values(), operator):
+        for method in METHODS:
+            assert ask(address, user, method, [])[0].status_code in (401, 405)

@@ -26,6 +26,7 @@ from apps.gateway.plane.core.admission import (
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.core.request import INFERENCE_PATHS
 from apps.gateway.plane.core.usage import CallFacts
+from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.bodies import BodyReader, CallerGone
 from apps.gateway.plane.io.exchange import CLIENT_GONE_STATUS, Exchange, Parts
 from apps.gateway.plane.io.journal import Journal
@@ -90,6 +91,7 @@ class GatewayApp:
         self._used_keys: dict[str, float] = {}
         self._tending: asyncio.Task[None] | None = None
         self._stopping = False
+        self._told_lost = 0
         self._started_at = clock()
 
     # ---- life ----
@@ -136,11 +138,18 @@ class GatewayApp:
         touched = time.monotonic()
         while True:
             await asyncio.sleep(self._config.usage_retry_s)
+            self._measure()
             if self._journal.waiting:
                 self._journal.retry()
             if time.monotonic() - touched >= self._config.touch_interval_s:
                 touched = time.monotonic()
                 await self._touch()
+
+    def _measure(self) -> None:
+        table = self._tables.current
+        meters.note_table(None if table is None else table.version, self._tables.age_s())
+        meters.note_journal(self._journal.waiting, self._journal.lost - self._told_lost)
+        self._told_lost = self._journal.lost
 
     async def _touch(self) -> None:
         if self._touch_keys is None or not self._used_keys:
@@ -190,8 +199,12 @@ class GatewayApp:
             raise errors.unknown_path(path)
 
     async def _admit(self, headers: dict[bytes, bytes]) -> Key:
-        found = await self._keys.find(hash_bearer(headers.get(b"authorization")))
-        key = require_live(found, now=self._clock())
+        try:
+            found = await self._keys.find(hash_bearer(headers.get(b"authorization")))
+            key = require_live(found, now=self._clock())
+        except errors.CallError as fault:
+            meters.count_turned_away(fault.status)
+            raise
         self._used_keys[key.key_id] = self._clock()
         return key
 

@@ -17,6 +17,7 @@ from apps.gateway.plane.core.choice import Choice, choose
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.core.request import Call, build_upstream_body, estimate_prompt_tokens
 from apps.gateway.plane.core.stream import StreamScanner
+from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.live import LiveCounts
 from apps.gateway.plane.io.reply import Reply
 from apps.gateway.plane.io.settlement import RecordWriter, Settlement
@@ -88,6 +89,7 @@ class Exchange:
             choice = self._choose(tried)
             task_id = choice.replica.task_id
             self._parts.live.enter(task_id)
+            meters.enter(self._call.model)
             try:
                 response = await self._open(choice, fresh=last)
                 try:
@@ -101,10 +103,12 @@ class Exchange:
             except Unreachable as failure:
                 # Nothing was sent to the caller and no byte came back, so it is safe to repeat (GW-10).
                 tried.add(task_id)
+                meters.count_upstream("refused" if failure.refused else "closed")
                 if failure.refused:
                     self._parts.live.sideline(task_id)
             finally:
                 self._parts.live.leave(task_id)
+                meters.leave(self._call.model)
         raise errors.upstream_unreachable()
 
     def _choose(self, tried: set[str]) -> Choice:
@@ -246,6 +250,7 @@ class Exchange:
         try:
             return await response.content.readany()
         except (aiohttp.ClientError, ConnectionError):
+            meters.count_upstream("truncated")
             raise errors.upstream_truncated() from None
 
     async def _read_error(self, response: aiohttp.ClientResponse) -> bytes:
@@ -258,6 +263,7 @@ class Exchange:
     # ---- endings other than a whole answer ----
 
     def _refusal(self, response: aiohttp.ClientResponse, body: bytes) -> errors.CallError:
+        meters.count_upstream(f"status_{response.status // 100}xx")
         return read_upstream_error(
             response.status,
             body,
@@ -272,6 +278,7 @@ class Exchange:
         if what == "caller":
             self._settlement.settle(Ending.CLIENT_GONE, self._sent_status(CLIENT_GONE_STATUS))
             return
+        meters.count_upstream("timeout")
         await self._fail(errors.upstream_timeout(what, limit_s))
 
     async def _fail(self, fault: errors.CallError) -> None:

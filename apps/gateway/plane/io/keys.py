@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.config import GatewayConfig
+from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.coalesce import Asking
 from apps.gateway.plane.io.tables import Tables
 from apps.routing.table import Key
@@ -49,8 +50,13 @@ class KeyDirectory:
             raise errors.keys_unavailable(self._config.retry_after_s) from None
 
     async def _ask(self, digest: str) -> Key | None:
-        async with asyncio.timeout(self._config.key_lookup_timeout_s), self._slots:
-            key = await self._finder(digest)
+        try:
+            async with asyncio.timeout(self._config.key_lookup_timeout_s), self._slots:
+                key = await self._finder(digest)
+        except Exception:
+            meters.count_key_ask("failed")
+            raise
+        meters.count_key_ask("unknown" if key is None else "found")
         if key is not None:
             # A key that is newer than the table comes with routes that are newer, too. If they take
             # too long, the key is good all the same.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from apps.gateway.plane.core.usage import CallFacts, settle
+from apps.gateway.plane.io import meters
 from apps.usage.record import Ending, UsageEntry
 
 log = logging.getLogger("heteroflow.gateway")
@@ -40,6 +41,7 @@ class Settlement:
             estimate_prompt=self.estimate_prompt,
         )
         self._journal.append(entry)
+        meters.count_call(entry)
         level = logging.DEBUG if ending is Ending.COMPLETED else logging.INFO
         log.log(
             level,

@@ -33,6 +33,7 @@ class Tables:
         self._task: asyncio.Task[None] | None = None
         self._loaded_at = 0.0
         self._failing = False
+        self._checked_at = 0.0
         self.current: Table | None = None
 
     async def start(self) -> None:
@@ -69,6 +70,11 @@ class Tables:
         if self.current is None or due or await self._source.version() != self.current.version:
             self.current = await self._source.load()
             self._loaded_at = time.monotonic()
+        self._checked_at = time.monotonic()
+
+    def age_s(self) -> float | None:
+        """Seconds since the table was last known to be current; None before the first was read."""
+        return None if self.current is None else time.monotonic() - self._checked_at
 
     async def _follow(self) -> None:
         while True:

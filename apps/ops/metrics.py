@@ -1,0 +1,77 @@
+"""`/metrics` of a server process in Prometheus' text form (OPS-04): API, gateway, loops, machines, queue.
+
+Owns who may read it and how the values of several processes become one answer. In one process they are in
+memory; where several serve, all of them share the folder PROMETHEUS_MULTIPROC_DIR, emptied at the start of
+the service. What a process that ended left in it is tidied here.
+"""
+
+import hmac
+import ipaddress
+import os
+from pathlib import Path
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+from apps.core.errors import Refusal
+from apps.core.problems import problem_response
+from apps.core.scopes import metrics
+from apps.ops.row_metrics import RowMetrics
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+# Set by proxies: who asks through one is not on this machine, whatever the address says.
+FORWARDED = ("X-Forwarded-For", "Forwarded", "X-Real-IP")
+
+
+def may_read(request: HttpRequest) -> bool:
+    """The bearer of METRICS_TOKEN; without a token, this machine itself where the profile allows that."""
+    token = settings.METRICS_TOKEN
+    if token:
+        offered = request.headers.get("Authorization", "")
+        return hmac.compare_digest(offered.encode(), f"Bearer {token}".encode())
+    return bool(settings.METRICS_OPEN_ON_LOOPBACK) and _is_from_here(request)
+
+
+def _is_from_here(request: HttpRequest) -> bool:
+    if any(name in request.headers for name in FORWARDED):
+        return False
+    try:
+        return ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
+    except ValueError:
+        return False
+
+
+def registry() -> CollectorRegistry:
+    """All metrics of this service: of every process that shares the folder, else of this one."""
+    folder = os.environ.get(FOLDER)
+    whole = CollectorRegistry()
+    if folder:
+        tidy(Path(folder))
+        MultiProcessCollector(whole, folder)
+    else:
+        whole.register(REGISTRY)
+    whole.register(RowMetrics())
+    return whole
+
+
+def tidy(folder: Path) -> None:
+    """Drop what ended processes said of the present, as calls in flight; what they counted stays."""
+    for pid in {path.stem.rpartition("_")[2] for path in folder.glob("gauge_live*_*.db")}:
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            mark_process_dead(int(pid), str(folder))
+
+
+@metrics
+@never_cache
+@require_safe
+def scrape(request: HttpRequest) -> HttpResponse:
+    """GET /metrics"""
+    if not may_read(request):
+        answer: HttpResponse = problem_response(Refusal("metrics_token_wrong", 401))
+        answer["WWW-Authenticate"] = 'Bearer realm="metrics"'
+        return answer
+    return HttpResponse(generate_latest(registry()), content_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,54 @@
+"""What the gateway counts: each call once, by its ending; models by name, callers not at all (OPS-04)."""
+
+import aiohttp
+import pytest
+from prometheus_client import REGISTRY
+
+from apps.gateway.plane.io import meters
+from tests.fakes.gateway import BODY, MODEL, RunningGateway, until
+
+pytestmark = pytest.mark.req("OPS-04")
+
+
+def value(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(f"heteroflow_gateway_{name}", labels) or 0.0
+
+
+async def test_a_call_is_counted_with_its_tokens_and_times(
+    gateway: RunningGateway, http: aiohttp.ClientSession
+) -> None:
+    calls = value("requests_total", ending="completed", status="200")
+    tokens = value("tokens_total", model=MODEL, kind="completion")
+    first = value("time_to_first_token_seconds_count", stream="yes")
+    async with http.post(f"{gateway.url}/v1/chat/completions", json={**BODY, "stream": True}) as response:
+        await response.read()
+    (record,) = gateway.records()
+    assert value("requests_total", ending="completed", status="200") == calls + 1
+    assert value("tokens_total", model=MODEL, kind="completion") == tokens + record.completion_tokens > tokens
+    assert value("time_to_first_token_seconds_count", stream="yes") == first + 1
+    assert value("in_flight", model=MODEL) == 0
+    await until(lambda: value("table_version") == 1)
+
+
+async def test_strangers_and_what_they_send_make_no_series(
+    gateway: RunningGateway, http: aiohttp.ClientSession
+) -> None:
+    before = value("requests_total", ending="turned_away", status="401")
+    unknown = value("key_asks_total", outcome="unknown")
+    wrong = {"Authorization": "Bearer sk-nobody"}
+    async with http.post(f"{gateway.url}/v1/chat/completions", json=BODY, headers=wrong) as response:
+        assert response.status == 401
+    async with http.post(
+        f"{gateway.url}/v1/chat/completions", json={**BODY, "model": "made-up-by-a-caller"}
+    ) as response:
+        assert response.status == 404
+    assert value("requests_total", ending="turned_away", status="401") == before + 1
+    assert value("key_asks_total", outcome="unknown") == unknown + 1
+    labels = [sample.labels for family in REGISTRY.collect() for sample in family.samples]
+    assert "made-up-by-a-caller" not in str(labels)
+
+
+def test_models_beyond_the_bound_share_a_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meters, "MODELS_MAX", 2)
+    monkeypatch.setattr(meters, "_named", set())
+    assert [meters.label_of(name) for name in ("a", "b", "c", "a")] == ["a", "b", "other", "a"]
