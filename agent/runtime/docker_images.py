@@ -13,6 +13,7 @@ import logging
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ from agent.runtime.docker_words import Trouble, read_error, reason_for
 
 log = logging.getLogger("agent.runtime")
 PROGRESS_S = 10.0
+WAIT_S = 0.1
 MB = 1 << 20
 Credentials = dict[str, str] | None
 
@@ -62,17 +64,20 @@ class Images:
         policy = self._settings.pull_policy
         return policy is PullPolicy.ALWAYS or (policy is PullPolicy.IF_ABSENT and not self.here(image))
 
-    def require(self, image: str, credentials: Credentials) -> None:
-        """Have the image here by the pull policy. Raises StartRefused, NoAnswer or DockerRefused."""
+    def require(
+        self, image: str, credentials: Credentials, given_up: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Have the image here by the pull policy, or return earlier once `given_up` says so; the pull
+        then goes on for others. Raises StartRefused, NoAnswer or DockerRefused."""
         if self._settings.pull_policy is PullPolicy.NEVER:
             if not self.here(image):
                 raise StartRefused(reason(Code.IMAGE_MISSING, image=image))
             return
         if not self.must_pull(image):
             return
-        self._pull_once(image, credentials)
+        self._pull_once(image, credentials, given_up)
 
-    def _pull_once(self, image: str, credentials: Credentials) -> None:
+    def _pull_once(self, image: str, credentials: Credentials, given_up: Callable[[], bool]) -> None:
         """Join the fetch of the same image by the same credentials, or begin one."""
         whose = json.dumps(credentials or {}, sort_keys=True).encode()
         key = image, hashlib.sha256(whose).hexdigest()
@@ -86,7 +91,11 @@ class Images:
                 target=self._work, args=(key, pull, credentials), name="pull", daemon=True
             )
             worker.start()
-        if not pull.done.wait(self._settings.pull_deadline_s):
+        give_up_at = time.monotonic() + self._settings.pull_deadline_s
+        while not pull.done.wait(WAIT_S) and time.monotonic() < give_up_at:
+            if given_up():
+                return
+        if not pull.done.is_set():
             seconds = round(self._settings.pull_deadline_s)
             why = f"no end within {seconds} s ({pull.share or 'no answer yet'})"
             raise StartRefused(reason(Code.PULL_FAILED, image=image, why=why))

@@ -117,7 +117,7 @@ class StartJob:
         self.phase = Phase.CREATING
         if self._images.must_pull(creation.image):
             self.phase = Phase.PULLING
-        self._images.require(creation.image, self.spec.pull_credentials)
+        self._images.require(creation.image, self.spec.pull_credentials, self._abandoned.is_set)
         if self._abandoned.is_set():
             return None
         self.phase = Phase.CREATING
@@ -222,6 +222,14 @@ class StartJob:
             )
 
     def _create(self, made: docker_creation.Creation) -> None:
+        try:
+            self.container = self._create_told(made)
+        except DockerRefused as error:
+            if error.words.trouble is Trouble.NAME_TAKEN:  # since it was looked for: look again
+                raise NoAnswer("its name was taken meanwhile") from error
+            raise
+
+    def _create_told(self, made: docker_creation.Creation) -> str:
         api = self._docker.api
         with told():
             config = api.create_host_config(
@@ -239,4 +247,4 @@ class StartJob:
                 user=made.user or None,
                 host_config=config,
             )
-        self.container = str(created["Id"])
+        return str(created["Id"])

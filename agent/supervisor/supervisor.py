@@ -82,8 +82,7 @@ class Supervisor:
                 continue
 
     async def leave(self, clock: Callable[[], float]) -> None:
-        """Where engines end with their agent (AGENT-03), stop everything in order within `shutdown_s`;
-        else leave them to the next run, which adopts them (AGENT-09)."""
+        """Stop all in order within `shutdown_s`; what outlives the agent is left to its next run."""
         if self._runtime.outlives_agent:
             for attempt in self.attempts.values():
                 attempt.drop_io()
@@ -244,8 +243,7 @@ class Supervisor:
         self._logs.follow(a.task_id, a.attempt, self._runtime.log_file(*a.key), a.secrets)
 
     def _adopt(self, found: Adopted, now: float) -> None:
-        """Take over what an earlier run started (AGENT-09). The server hears of it by the heartbeat;
-        nothing else is told, since for the service nothing has happened."""
+        """Take over what an earlier run started (AGENT-09). The heartbeat names it; nothing is told."""
         key = found.instance.task_id, found.instance.attempt
         known = self.attempts.get(key)
         if known is not None and known.stage not in (Stage.WANTED, Stage.CLAIMING):

@@ -215,3 +215,13 @@ def test_pull_has_a_deadline(tmp_path: Path) -> None:
         images(api, tmp_path, pull_deadline_s=0.05).require("a/b:1", None)
     assert caught.value.reason.code is Code.PULL_FAILED
     api.gate.set()
+
+
+@pytest.mark.req("AGENT-19")
+def test_who_gives_up_does_not_wait_for_the_pull(tmp_path: Path) -> None:
+    api = FakeApi()
+    made = images(api, tmp_path)
+    made.require("a/b:1", None, lambda: True)
+    assert not api.here  # it goes on for others
+    assert asked(made, [None]) == [None]
+    assert len(api.pulls) == 1

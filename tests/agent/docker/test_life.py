@@ -200,7 +200,6 @@ def test_left_over_of_a_failed_start_is_removed(bench: Bench) -> None:
     ("changes", "code"),
     [
         ({"image": "example/none:1"}, Code.IMAGE_MISSING),
-        ({"image": "Not A Reference"}, Code.START_FAILED),
         ({"command": ["/nope"]}, Code.START_FAILED),
         ({"volumes": ["/etc:/data"]}, Code.PATH_NOT_ALLOWED),
         ({"gpu_uuids": ["GPU-1"], "gpu_vendor": "nvidia"}, Code.CARDS_UNREACHABLE),
@@ -224,6 +223,15 @@ def test_registry_that_is_not_there_is_told_with_dockers_words(bench: Bench) -> 
         bench.start(spec)
     assert caught.value.reason.code is Code.PULL_FAILED
     assert "registry.invalid" in str(caught.value.reason.params["why"])
+
+
+@pytest.mark.req("AGENT-07", "AGENT-19")
+def test_image_name_that_is_none_is_told_with_dockers_words(bench: Bench) -> None:
+    bench.again(pull_policy=PullPolicy.IF_ABSENT)
+    with pytest.raises(StartRefused) as caught:
+        bench.start(bench.script("pass", image="Not-A/Reference:1"))
+    assert caught.value.reason.code is Code.START_FAILED
+    assert "lowercase" in str(caught.value.reason.params["why"])
 
 
 @pytest.mark.req("AGENT-19")

@@ -66,6 +66,16 @@ wait_one() { # dir of the node
   return 1
 }
 
+end_rest() { # dir of the node: what a killed dockerd left (its containerd, containers' shims)
+  local file
+  for file in /proc/[0-9]*/cmdline; do
+    if tr '\0' ' ' <"$file" 2>/dev/null | grep -qF "$1/"; then
+      file=${file#/proc/}
+      [ "${file%/cmdline}" = $$ ] || kill -9 "${file%/cmdline}" 2>/dev/null || true
+    fi
+  done
+}
+
 case "${1:-}" in
 start)
   n=$2 dir=$3 mode=${4:-loopback}
@@ -91,7 +101,8 @@ stop)
   dir=$2
   for d in "$dir"/node*; do # all at once: each takes some seconds
     if [ -S "$d/docker.sock" ] && [ -f "$d/pid" ]; then
-      docker -H "unix://$d/docker.sock" ps -q | xargs -r docker -H "unix://$d/docker.sock" kill >/dev/null || true
+      docker -H "unix://$d/docker.sock" ps -aq | xargs -r docker -H "unix://$d/docker.sock" rm -f >/dev/null || true
+      docker -H "unix://$d/docker.sock" network prune -f >/dev/null || true
       kill "$(cat "$d/pid")" || true
     fi
   done
@@ -99,6 +110,7 @@ stop)
     [ -f "$d/names" ] || continue
     read -r mode bridge space _ ring <"$d/names"
     for _ in $(seq 200); do [ -f "$d/pid" ] || break; sleep 0.1; done
+    end_rest "$d"
     for m in $(awk -v d="$d/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r); do umount "$m" || true; done
     if [ "$mode" = netns ]; then ip netns del "$space" || true; else ip link del "$bridge" || true; fi
     rm -rf "$d"
