@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from agent import node, plainlog
-from agent.config import ConfigError, load_settings
+from agent.config import ConfigError, LogFormat, load_settings
 
 
 def main(argv: list[str]) -> int:
@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     try:
         settings = load_settings(args.config, os.environ)
         try:
-            plainlog.set_up(settings.log_level)
+            plainlog.set_up(settings.log_level, as_json=settings.log_format is LogFormat.JSON)
         except ValueError as error:
             raise ConfigError(
                 f"log_level = {settings.log_level!r}: must be DEBUG, INFO, WARNING or ERROR."

@@ -31,6 +31,13 @@ class PullPolicy(StrEnum):
     ALWAYS = "always"
 
 
+class LogFormat(StrEnum):
+    """Lines for people, or one JSON object a line for what collects logs."""
+
+    LINE = "line"
+    JSON = "json"
+
+
 class ConfigError(Exception):
     """A setting that cannot be used; the sentence names it, its value, the rule and the way out."""
 
@@ -68,6 +75,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port_range: tuple[int, int] = PORT_RANGE
     engine_threads: int = 1
     log_level: str = "INFO"
+    log_format: LogFormat = LogFormat.LINE
+    metrics_port: int = 0  # of the agent's own /metrics; 0 = none
+    metrics_host: str = "127.0.0.1"
+    metrics_token: str = ""  # asked for from whoever reads them; needed where others can reach the port
     heartbeat_s: float = 5.0
     request_timeout_s: float = 10.0
     step_s: float = 0.25
@@ -170,6 +181,7 @@ def _check(settings: Settings) -> None:
     if not 1024 <= low <= high <= 65535:
         raise ConfigError(f"port_range = {low}-{high}: must be LOW-HIGH between 1024 and 65535.")
     _check_door(settings)
+    _check_metrics(settings)
     for name in ("allowed_volume_prefixes", "denied_volume_prefixes"):
         for prefix in getattr(settings, name):
             if normalise(prefix) is None:
@@ -212,6 +224,16 @@ def _check_docker(settings: Settings) -> None:
     if not re.fullmatch(r"(\d{1,9}(:\d{1,9})?)?", settings.container_user):
         raise ConfigError(
             f"container_user = {settings.container_user!r}: must be UID or UID:GID in digits, or empty."
+        )
+
+
+def _check_metrics(settings: Settings) -> None:
+    if not 0 <= settings.metrics_port <= 65535:
+        raise ConfigError(f"metrics_port = {settings.metrics_port}: must be from 0 (none) to 65535.")
+    if settings.metrics_port and not settings.metrics_token and not _is_loopback(settings.metrics_host):
+        raise ConfigError(
+            f"metrics_host = {settings.metrics_host!r}: others can read the metrics there, so metrics_token "
+            "must be set too. Or leave it at 127.0.0.1."
         )
 
 

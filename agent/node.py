@@ -29,6 +29,7 @@ from agent.link.client import ServerClient
 from agent.link.heartbeat import Heartbeat
 from agent.link.logship import LogShipper
 from agent.link.lookout import keep_lookout
+from agent.link.metrics import MetricsPort, NodeMetrics
 from agent.link.reports import ReportQueue
 from agent.plainlog import MASKING
 from agent.runtime.base import Runtime
@@ -172,6 +173,13 @@ async def _work(
         on_change=supervisor.wake,
     )
     log.info("agent %s runs as %s, incarnation %s", __version__, identity.node_id, incarnation.id)
+    metrics = NodeMetrics(
+        version=__version__,
+        heartbeat=heartbeat,
+        reports=reports,
+        observed=lambda: [attempt.observed for attempt in supervisor.attempts.values()],
+    )
+    port = await _open_metrics(settings, metrics)
     supervisor.step(time.monotonic())  # adopts, so that the first heartbeat names what runs
     reporting = asyncio.ensure_future(_go_on("reports", reports.run))
     loops = [
@@ -198,10 +206,26 @@ async def _work(
     if door is not None:
         await door.close()
     await prober.close()
+    if port is not None:
+        await port.close()
     await asyncio.gather(told, reporting, *loops, return_exceptions=True)
     for task in done:
         if task is not told:
             task.result()  # raises what ended that loop
+
+
+async def _open_metrics(settings: Settings, metrics: NodeMetrics) -> MetricsPort | None:
+    """The port of the metrics where one is set. Engines matter more: a port that is taken is only said."""
+    if not settings.metrics_port:
+        return None
+    port = MetricsPort(settings, metrics)
+    try:
+        await port.open()
+    except OSError as error:
+        log.error("metrics_port = %s can't be had: %s", settings.metrics_port, error.strerror)
+        await port.close()
+        return None
+    return port
 
 
 async def _go_on(name: str, loop: Callable[[], Awaitable[None]]) -> None:

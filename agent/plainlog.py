@@ -5,8 +5,10 @@ Owns format and masking. Engines' logs are files of their own (`agent/runtime`, 
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from datetime import UTC, datetime
 
 from agent.masking import MaskingFilter
 
@@ -27,10 +29,25 @@ class OneLine(logging.Formatter):
         return line.replace("\n", " | ")
 
 
-def set_up(level: str) -> None:
+class JsonLine(OneLine):
+    """The same event as a JSON object, with the names that the server's log uses."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat()
+        told = {
+            "timestamp": at,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": super().format(record),
+        }
+        return json.dumps(told, ensure_ascii=False)
+
+
+def set_up(level: str, *, as_json: bool = False) -> None:
     """Send the agent's log to standard error. Raises ValueError for an unknown level."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    line = OneLine("%(asctime)s %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    handler.setFormatter(JsonLine("%(message)s") if as_json else line)
     handler.addFilter(MASKING)
     root = logging.getLogger("agent")
     root.handlers = [handler]

@@ -8,6 +8,7 @@ Never follows a redirect: the credential goes to the configured server only.
 from __future__ import annotations
 
 import ssl
+import uuid
 from typing import TypeVar
 
 import aiohttp
@@ -103,8 +104,16 @@ class ServerClient:
         return self._session
 
     async def _post(self, path: str, message: object, kind: type[M] | object) -> M:
-        """Raises ServerUnreachable or ServerRefused."""
-        headers = {**self._headers(), "Content-Type": "application/json"}
+        """Raises ServerUnreachable or ServerRefused, with the id that went out with the request."""
+        request_id = f"req-{uuid.uuid4().hex}"
+        try:
+            return await self._exchange(path, message, kind, request_id)
+        except (ServerUnreachable, ServerRefused) as error:
+            error.request_id = request_id
+            raise
+
+    async def _exchange(self, path: str, message: object, kind: type[M] | object, request_id: str) -> M:
+        headers = {**self._headers(), "Content-Type": "application/json", "X-Request-Id": request_id}
         try:
             async with self._open().post(
                 f"{self._base}/agent/v1/{path}",

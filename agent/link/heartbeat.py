@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -79,6 +80,11 @@ class Heartbeat:
         self._engines: list[EngineReport] = []
         self._trouble = ""
         self._look = asyncio.Event()
+        # Told to the agent's metrics: what came back, when the last answer did (monotonic seconds), and
+        # the cards of the last message with whether they were unknown. None = not yet.
+        self.outcomes: Counter[str] = Counter()
+        self.answered_at: float | None = None
+        self.cards: tuple[int, bool] | None = None
 
     def look(self) -> None:
         """Send a heartbeat now."""
@@ -99,25 +105,30 @@ class Heartbeat:
         try:
             answer = await self._send(await self._message())
         except ServerUnreachable as error:
-            self._note(f"the server does not answer: {error}; what runs goes on")
+            self.outcomes["no_answer"] += 1
+            self._note(f"the server does not answer: {error}; what runs goes on", error.request_id)
         except ServerRefused as error:
+            self.outcomes["refused"] += 1
             if error.status == 409 and error.code == Code.CLAIM_SUPERSEDED:
                 raise Superseded(str(error)) from error
-            self._note(f"the server refuses this node: {error}; what runs goes on")
+            self._note(f"the server refuses this node: {error}; what runs goes on", error.request_id)
         else:
+            self.outcomes["answered"] += 1
+            self.answered_at = time.monotonic()
             if self._trouble:
                 log.info("the server answers again")
                 self._trouble = ""
             self._desired.take(answer)
             self._on_change()
 
-    def _note(self, trouble: str) -> None:
+    def _note(self, trouble: str, request_id: str) -> None:
         if trouble != self._trouble:
-            log.warning("%s", trouble)
+            log.warning("%s (request %s)", trouble, request_id)
         self._trouble = trouble
 
     async def _message(self) -> HeartbeatRequest:
         cards, unknown = await self._readings.cards()
+        self.cards = (len(cards), unknown)
         if self._sequence % self._settings.engine_probe_heartbeats == 0:
             self._engines = self._readings.engines(cards)
         self._sequence += 1

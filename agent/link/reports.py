@@ -77,6 +77,10 @@ class ReportQueue:
         self._empty.clear()
         self._more.set()
 
+    def __len__(self) -> int:
+        """Reports that are not acknowledged yet."""
+        return len(self._waiting)
+
     def waiting(self, task_id: str, attempt: int) -> bool:
         """Whether a report on this attempt is not acknowledged yet."""
         return any(r.task_id == task_id and r.attempt == attempt for r in self._waiting)

@@ -291,3 +291,16 @@ async def test_malformed_report_does_not_block_the_others() -> None:
     assert await queue.drained(5)
     running.cancel()
     assert taken == [1, 2, 4, 5, 6]
+
+
+@pytest.mark.req("OPS-04")
+async def test_every_request_has_an_id_by_which_the_servers_log_has_it(
+    server: FakeServer, client: ServerClient
+) -> None:
+    await client.report(ReportRequest("run", []))
+    ids = [headers["X-Request-Id"] for headers in server.headers]
+    assert len(ids) == len(set(ids)) >= 2 and all(one.startswith("req-") for one in ids)
+    server.always["reports"] = lambda _: refuse(400, "invalid")
+    with pytest.raises(ServerRefused) as refused:
+        await client.report(ReportRequest("run", []))
+    assert refused.value.request_id == server.headers[-1]["X-Request-Id"]
