@@ -97,4 +97,5 @@ class Child:
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:
-                self.say(f"{self.prefix} {line.rstrip()}")
+                # A JSON line is one for what collects it, and says itself whose it is.
+                self.say(line.rstrip() if line.startswith("{") else f"{self.prefix} {line.rstrip()}")

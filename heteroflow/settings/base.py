@@ -261,6 +261,8 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 HINTS_INLINE = False
 
+# `line` for people, `json` for what collects logs: one object a line.
+LOG_FORMAT = env.str("LOG_FORMAT", default="line")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -271,11 +273,12 @@ LOGGING = {
     },
     "formatters": {
         "line": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"},
+        "json": {"()": "apps.core.json_log.JsonLines"},
     },
     "handlers": {
         "console": {
             "class": "logging.StreamHandler",
-            "formatter": "line",
+            "formatter": "json" if LOG_FORMAT == "json" else "line",
             "filters": ["short", "mask", "request"],
         }
     },

@@ -20,6 +20,7 @@ from agent.contract.messages import (
     JoinRequest,
     ReportReply,
     ReportRequest,
+    TaskReport,
 )
 from agent.contract.states import Desired, Observed, Phase
 from agent.errors import ServerRefused, ServerUnreachable, Superseded
@@ -297,10 +298,11 @@ async def test_malformed_report_does_not_block_the_others() -> None:
 async def test_every_request_has_an_id_by_which_the_servers_log_has_it(
     server: FakeServer, client: ServerClient
 ) -> None:
-    await client.report(ReportRequest("run", []))
+    one = TaskReport(1, "task-a", 1, Phase.READY, Observed.READY)
+    await client.report(ReportRequest("run", [one]))
     ids = [headers["X-Request-Id"] for headers in server.headers]
-    assert len(ids) == len(set(ids)) >= 2 and all(one.startswith("req-") for one in ids)
+    assert len(ids) == len(set(ids)) >= 2 and all(each.startswith("req-") for each in ids)
     server.always["reports"] = lambda _: refuse(400, "invalid")
     with pytest.raises(ServerRefused) as refused:
-        await client.report(ReportRequest("run", []))
+        await client.report(ReportRequest("run", [one]))
     assert refused.value.request_id == server.headers[-1]["X-Request-Id"]

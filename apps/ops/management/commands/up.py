@@ -127,7 +127,9 @@ class Command(BaseCommand):
 
 
 def agent_environment(environ: dict[str, str]) -> dict[str, str]:
-    """The part of our environment that the agent may see."""
+    """The part of our environment that the agent may see; its log has the form of ours."""
+    form = environ.get("LOG_FORMAT")
     return {
-        name: value for name, value in environ.items() if name in AGENT_SEES or name.startswith(AGENT_PREFIX)
+        **({f"{AGENT_PREFIX}LOG_FORMAT": form} if form in ("json", "line") else {}),
+        **{n: value for n, value in environ.items() if n in AGENT_SEES or n.startswith(AGENT_PREFIX)},
     }
