@@ -8,6 +8,7 @@ from agent.engines.catalog import ENGINE_NAMES
 from apps.catalog.images import read_image
 from apps.catalog.models import CatalogModel
 from apps.catalog.names import NAME_LIMIT, is_callable_name
+from apps.core import audit
 from apps.core.bodies import Fields
 from apps.core.errors import Conflict, FieldError, Forbidden, Invalid
 from apps.tenants.scope import Viewer
@@ -21,7 +22,16 @@ def create_model(*, actor: Viewer, body: dict[str, Any]) -> CatalogModel:
     fields = _read(body)
     try:
         with transaction.atomic():
-            return CatalogModel.objects.create(**fields)
+            model = CatalogModel.objects.create(**fields)
+            audit.note(
+                actor,
+                "create_model",
+                kind="model",
+                public_id=model.public_id,
+                name=model.name,
+                after=fields,
+            )
+            return model
     except IntegrityError:
         name = fields["name"]
         raise Conflict("name_taken", errors=[FieldError("name", "name_taken", name)], value=name) from None

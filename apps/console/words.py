@@ -25,6 +25,7 @@ APPS = {
 # one and many
 ROWS = {
     "catalog.CatalogModel": (_("model"), _("models")),
+    "core.AuditEntry": (_("act"), _("audit trail")),
     "core.Lease": (_("lease"), _("leases")),
     "core.PublishedVersion": (_("published table"), _("published tables")),
     "core.TickRun": (_("last run"), _("last runs")),

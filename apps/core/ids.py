@@ -19,6 +19,8 @@ PREFIXES = {
     "job": "job_",
     "join_token": "jt-",
     "model": "mdl-",
+    "link": "lnk-",
+    "session": "ses-",
 }
 
 _SHAPE = re.compile(r"^[a-z]{1,8}[-_][a-z2-7]{16}\Z")

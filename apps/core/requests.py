@@ -17,6 +17,7 @@ from rest_framework import authentication, exceptions, parsers
 from apps.core.errors import FieldError, Invalid, Refusal, field_path
 
 request_id: ContextVar[str] = ContextVar("request_id", default="-")
+client_address: ContextVar[str] = ContextVar("client_address", default="")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 LONGEST_FAULT = 300  # characters of one in the log
 _SANE = re.compile(r"^[A-Za-z0-9._-]{8,64}\Z")
@@ -28,7 +29,7 @@ def take_request_id(offered: str | None) -> str:
 
 
 class RequestIdMiddleware:
-    """Sets `request.request_id` and the answer's X-Request-Id."""
+    """Sets `request.request_id` and the answer's X-Request-Id, and notes where the request comes from."""
 
     sync_capable = True
     async_capable = True
@@ -46,6 +47,7 @@ class RequestIdMiddleware:
             return self._leave(request, self.get_response(request))
         finally:
             request_id.reset(token)
+            client_address.set("")
 
     async def _call_async(self, request: HttpRequest) -> HttpResponse:
         token = self._enter(request)
@@ -53,11 +55,13 @@ class RequestIdMiddleware:
             return self._leave(request, await self.get_response(request))
         finally:
             request_id.reset(token)
+            client_address.set("")
 
     @staticmethod
     def _enter(request: HttpRequest) -> Any:
         value = take_request_id(request.headers.get("X-Request-Id"))
         request.request_id = value  # type: ignore[attr-defined]
+        client_address.set(request.META.get("REMOTE_ADDR") or "")
         return request_id.set(value)
 
     @staticmethod

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from apps.portal.views import keys, playground, services, sessions, usage
+from apps.portal.views import audit, keys, playground, services, sessions, usage
 
 app_name = "portal"
 
@@ -19,6 +19,7 @@ urlpatterns = [
     path("keys/", keys.key_list, name="keys"),
     path("keys/<str:key_id>/rotate/", keys.rotate, name="key_rotate"),
     path("keys/<str:key_id>/revoke/", keys.revoke, name="key_revoke"),
+    path("audit/", audit.trail_list, name="audit"),
     path("usage/", usage.today, name="usage"),
     path("playground/", playground.playground, name="playground"),
     path("playground/key/", playground.issue_key, name="playground_key"),

@@ -22,12 +22,14 @@ READS_ALL = frozenset({Role.OWNER, Role.ADMIN, Role.VIEWER})
 
 @dataclass(frozen=True)
 class Viewer:
-    """The person (or loop) on whose behalf something is read or done. `roles` by tenant row id."""
+    """The person (or loop) on whose behalf something is read or done. `roles` by tenant row id;
+    `public_id` is the person's, empty for a loop."""
 
     name: str
     user_id: int | None = None
     is_operator: bool = False
     roles: Mapping[int, str] = field(default_factory=dict)
+    public_id: str = ""
 
     def tenants_with(self, roles: frozenset[Role]) -> list[int]:
         return [tenant for tenant, role in self.roles.items() if role in roles]
@@ -41,7 +43,13 @@ def viewer_of(user: object) -> Viewer:
     if not isinstance(user, User) or not user.is_active:
         return Viewer(name="nobody")
     roles = dict(Membership.objects.filter(user=user).values_list("tenant_id", "role"))
-    return Viewer(name=user.get_username(), user_id=user.pk, is_operator=user.is_operator, roles=roles)
+    return Viewer(
+        name=user.get_username(),
+        user_id=user.pk,
+        is_operator=user.is_operator,
+        roles=roles,
+        public_id=user.public_id,
+    )
 
 
 def visible(

@@ -1,6 +1,7 @@
 """What all admin classes share: operators only, refusals as messages, state as a coloured word.
 
-Owns how an action asks before it acts (a page on GET, the act on POST). Decides nothing.
+Owns how an action asks before it acts (a page on GET, the act on POST), and that what a form saves by
+itself, without a service, is noted in the audit trail (TEN-08). Decides nothing.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.admin.views.main import ERROR_FLAG
+from django.db import transaction
 from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -21,9 +23,10 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from unfold.admin import ModelAdmin, TabularInline
 
-from apps.core import texts
+from apps.core import audit, texts
 from apps.core.errors import Refusal
 from apps.tenants.models import User
+from apps.tenants.scope import viewer_of
 from apps.workloads.models import Task
 
 Text = str | Promise
@@ -91,6 +94,27 @@ def tell_refusal(request: HttpRequest, refusal: Refusal) -> None:
         messages.error(request, sentence)
 
 
+def note_row(
+    request: HttpRequest, verb: str, row: Any, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    """Note what an operator did with a row that the console itself saves."""
+    audit.note(
+        viewer_of(request.user),
+        verb,
+        kind=str(row._meta.model_name),
+        public_id=str(getattr(row, "public_id", row.pk)),
+        name=str(row),
+        before=before,
+        after=after,
+    )
+
+
+def _as_stored(row: Any) -> dict[str, Any]:
+    """A row's own columns and lists, for comparison."""
+    lists = {field.name: sorted(map(str, getattr(row, field.name).all())) for field in row._meta.many_to_many}
+    return audit.picture(row) | lists
+
+
 class OperatorAdmin(ModelAdmin):
     """For operators only. A Refusal of a service becomes a message on the same page."""
 
@@ -141,6 +165,32 @@ class OperatorAdmin(ModelAdmin):
         except Refusal as refusal:
             tell_refusal(request, refusal)
             return redirect(request.get_full_path())
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """What the form saves by itself is noted once its lists are saved too; a class that saves
+        through a service does not come here, the service notes it."""
+        stored = type(obj)._default_manager.filter(pk=obj.pk).first() if change else None
+        request.audited_before = _as_stored(stored) if stored else {}  # type: ignore[attr-defined]
+        super().save_model(request, obj, form, change)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        old = getattr(request, "audited_before", None)
+        if old is None:
+            return
+        before, after = audit.changes(old, _as_stored(form.instance))
+        if after:
+            note_row(request, "console_change" if change else "console_add", form.instance, before, after)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        with transaction.atomic():
+            note_row(request, "console_delete", obj, _as_stored(obj), {})
+            super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        with transaction.atomic():
+            for row in queryset:
+                self.delete_model(request, row)
 
     def found(self, request: HttpRequest, object_id: str) -> Any:
         """The row of an action's page. Raises Http404."""

@@ -13,6 +13,7 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from apps.console.admin.base import OperatorAdmin, ReadOnlyRows
 from apps.tenants import services
 from apps.tenants.models import Membership, User
+from apps.tenants.scope import viewer_of
 
 # Roles are memberships (TEN-02); Django's own groups grant nothing here.
 admin.site.unregister(Group)
@@ -55,7 +56,7 @@ class UserAdmin(OperatorAdmin, DjangoUserAdmin):
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
         if change and "is_active" in form.changed_data:
-            services.set_active(user=obj, active=obj.is_active)
+            services.set_active(actor=viewer_of(request.user), user=obj, active=obj.is_active)
 
     def get_inlines(self, request: HttpRequest, obj: Any = None) -> Any:
         return self.inlines if obj else []

@@ -14,10 +14,11 @@ from django.conf import settings
 from django.db import transaction
 
 from agent.contract.messages import JoinRequest
-from apps.core import secrets
+from apps.core import audit, secrets
 from apps.core.errors import Conflict, FieldError, Forbidden, Invalid, Refusal
 from apps.core.ids import looks_like_id
 from apps.fleet.models import JoinToken, Liveness, Node
+from apps.fleet.services.changes import note_node
 from apps.tenants.models import User
 from apps.tenants.scope import Viewer
 
@@ -39,11 +40,20 @@ def create_join_token(*, actor: Viewer, ttl_s: float | None = None, now: datetim
     if not 1 <= ttl_s <= longest:
         raise Invalid([FieldError("ttl_s", "out_of_range", ttl_s, {"min": 1, "max": longest})])
     plain = secrets.new_token("jt-")
-    token = JoinToken.objects.create(
-        sha256=secrets.sha256_hex(plain),
-        created_by=User.objects.get(pk=actor.user_id),
-        expires_at=now + timedelta(seconds=ttl_s),
-    )
+    with transaction.atomic():
+        token = JoinToken.objects.create(
+            sha256=secrets.sha256_hex(plain),
+            created_by=User.objects.get(pk=actor.user_id),
+            expires_at=now + timedelta(seconds=ttl_s),
+        )
+        audit.note(
+            actor,
+            "create_join_token",
+            kind="join_token",
+            public_id=token.public_id,
+            name=token.public_id,
+            after={"expires_at": token.expires_at},
+        )
     return token, plain
 
 
@@ -88,6 +98,8 @@ def redeem_join_token(*, request: JoinRequest, now: datetime) -> Node:
         token.redeemed_at = now
         token.node = node
         token.save(update_fields=["redeemed_at", "node"])
+        machine = audit.Someone(name=request.hostname, public_id=node.public_id)
+        note_node(machine, "join_node", node, after={"join_token_id": token.public_id})
     log.info("node %s (%s) has joined", node.public_id, node.name)
     return node
 

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from agent.contract.codes import Code
-from apps.core import versions
+from apps.core import audit, versions
 from apps.core.errors import Conflict, FieldError, Forbidden, Refusal
 from apps.inference.validation import ServiceSpec, validate_create
 from apps.routing import services as routing
@@ -22,6 +22,7 @@ from apps.routing.selectors import count_endpoints, is_endpoint_name_taken
 from apps.tenants import quotas
 from apps.tenants.models import Tenant, TenantStatus
 from apps.tenants.scope import Viewer, pick_tenant
+from apps.tenants.trail import tenancy_of
 from apps.workloads import selectors as work
 from apps.workloads.models import GroupWarning, TaskGroup
 from apps.workloads.services import create_group
@@ -111,8 +112,33 @@ def _create(actor: Viewer, tenant: Tenant, spec: ServiceSpec, now: datetime) -> 
     if spec.serves and not spec.worker.ports:
         warnings.append(_warn(group, Code.NOT_COUNTED_ON_CARD))
     versions.bump()
+    audit.note(
+        actor,
+        "create_service",
+        kind="group",
+        public_id=group.public_id,
+        name=group.name,
+        tenant=tenancy_of(tenant),
+        after=_asked(spec),
+    )
     endpoint, plain = made or (None, None)
     return Created(group, endpoint, plain, warnings)
+
+
+def _asked(spec: ServiceSpec) -> dict[str, Any]:
+    """What was asked for, for the audit trail: of the environment the names alone."""
+    worker = spec.worker
+    return {
+        "model_name": spec.model_name,
+        "task_type": spec.task_type,
+        "replicas": spec.replicas,
+        "gpus": spec.gpus,
+        "image": worker.image,
+        "engine": worker.engine,
+        "model_path": worker.model_path,
+        "env_names": sorted(worker.env),
+        "volumes": worker.volumes,
+    }
 
 
 def _add_route(group: TaskGroup, spec: ServiceSpec, warnings: list[GroupWarning]) -> None:

@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 
 from agent.contract.codes import Code, reason
+from apps.core import audit
 from apps.routing import services as routing
 from apps.routing.models import InferenceEndpoint
 from apps.tenants.scope import Viewer
+from apps.tenants.trail import tenancy_of
 from apps.workloads.models import Task, TaskGroup
 from apps.workloads.services import StopOutcome, request_delete, request_stop, start_again
 
@@ -30,7 +33,8 @@ def delete_service(*, actor: Viewer, group: TaskGroup, now: datetime) -> Deleted
     Scope is the caller's: pass a manageable group. A repeat does nothing and says so.
     """
     with transaction.atomic():
-        already = TaskGroup.objects.filter(pk=group.pk, deleted_at__isnull=False).exists()
+        present = TaskGroup.objects.select_for_update().filter(pk=group.pk).values_list("deleted_at").first()
+        already = present is None or present[0] is not None
         request_delete(actor=actor, group=group, now=now)
         routes = routing.remove_routes_of(group)
         endpoint = InferenceEndpoint.objects.select_related("api_key").filter(group=group).first()
@@ -38,12 +42,18 @@ def delete_service(*, actor: Viewer, group: TaskGroup, now: datetime) -> Deleted
             routing.delete_endpoint(actor=actor, endpoint=endpoint, now=now)
         holding = Task.objects.filter(group=group, claims__released_at__isnull=True, claims__isnull=False)
         stopping = holding.distinct().count()
+        if not already:
+            _note(actor, "delete_service", group, before={"state": group.state})
     return Deleted(already, stopping, routes, endpoint is not None)
 
 
 def stop_group(*, actor: Viewer, group: TaskGroup, now: datetime) -> StopOutcome:
     """Ask every task of a manageable group to stop; the group, its route and endpoint stay."""
-    return request_stop(actor=actor, tasks=group.tasks.all(), why=reason(Code.STOP_REQUESTED), now=now)
+    with transaction.atomic():
+        outcome = request_stop(actor=actor, tasks=group.tasks.all(), why=reason(Code.STOP_REQUESTED), now=now)
+        if outcome.moved:
+            _note(actor, "stop_service", group, after={"tasks_stopping": outcome.moved})
+    return outcome
 
 
 def start_group(*, actor: Viewer, group: TaskGroup, now: datetime) -> int:
@@ -51,9 +61,37 @@ def start_group(*, actor: Viewer, group: TaskGroup, now: datetime) -> int:
 
     Raises Refusal 403 `tenant_suspended` or `quota_exceeded`.
     """
-    return start_again(actor=actor, tasks=group.tasks.all(), now=now)
+    with transaction.atomic():
+        started = start_again(actor=actor, tasks=group.tasks.all(), now=now)
+        if started:
+            _note(actor, "start_service", group, after={"tasks_starting": started})
+    return started
 
 
 def stop_task(*, actor: Viewer, task: Task, now: datetime) -> StopOutcome:
     """Ask one task of a manageable group to stop."""
-    return request_stop(actor=actor, tasks=[task], why=reason(Code.STOP_REQUESTED), now=now)
+    with transaction.atomic():
+        outcome = request_stop(actor=actor, tasks=[task], why=reason(Code.STOP_REQUESTED), now=now)
+        if outcome.moved:
+            audit.note(
+                actor,
+                "stop_task",
+                kind="task",
+                public_id=task.public_id,
+                name=task.name,
+                tenant=tenancy_of(task.group.tenant),
+                before={"state": task.state},
+            )
+    return outcome
+
+
+def _note(actor: Viewer, verb: str, group: TaskGroup, **values: Any) -> None:
+    audit.note(
+        actor,
+        verb,
+        kind="group",
+        public_id=group.public_id,
+        name=group.name,
+        tenant=tenancy_of(group.tenant),
+        **values,
+    )

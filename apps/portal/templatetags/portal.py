@@ -8,6 +8,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from apps.core import texts
+from apps.tenants import trail
+from apps.tenants.scope import viewer_of
 
 register = template.Library()
 
@@ -58,3 +60,15 @@ def duration(seconds: float | None) -> str:
     if whole < 86400:
         return _("%(h)s h %(m)s min") % {"h": whole // 3600, "m": whole % 3600 // 60}
     return _("%(d)s d %(h)s h") % {"d": whole // 86400, "h": whole % 86400 // 3600}
+
+
+@register.filter
+def manages(user: Any) -> bool:
+    """Whether a person manages a tenant, or all of them: owners, admins, operators."""
+    return trail.may_read(viewer_of(user))
+
+
+@register.filter
+def did(verb: str) -> str:
+    """What was done, as words of the audit trail."""
+    return texts.say(f"did_{verb}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from apps.core import versions
+from apps.core import audit, versions
 from apps.core.bodies import Fields
 from apps.core.errors import Conflict, FieldError, Invalid
 from apps.routing.models import InferenceEndpoint
@@ -14,6 +14,7 @@ from apps.routing.selectors import is_endpoint_name_taken, ports_of
 from apps.tenants.models import ApiKey, User
 from apps.tenants.scope import Viewer
 from apps.tenants.services import issue_key, revoke_key, rotate_key
+from apps.tenants.trail import tenancy_of
 from apps.workloads.models import TaskGroup
 
 NAME_LIMIT = 200
@@ -37,6 +38,7 @@ def create_endpoint(
                 api_key=key,
                 port=port,
             )
+            _note(actor, "create_endpoint", endpoint, after={"port": port, "group": group.public_id})
     except IntegrityError:
         _refuse_taken(group.tenant_id, name, None)
         raise
@@ -81,6 +83,10 @@ def update_endpoint(
     plain = None
     try:
         with transaction.atomic():
+            present = InferenceEndpoint.objects.select_for_update(of=("self",)).get(pk=endpoint.pk)
+            before, after = audit.changes(audit.picture(present, *fields), fields)
+            if after:
+                _note(actor, "change_endpoint", endpoint, before=before, after=after)
             if fields:
                 InferenceEndpoint.objects.filter(pk=endpoint.pk).update(**fields)
                 versions.bump()
@@ -129,7 +135,21 @@ def delete_endpoint(*, actor: Viewer, endpoint: InferenceEndpoint, now: datetime
     """Remove an endpoint and end its key; the group stays, without an endpoint (SVC-16)."""
     with transaction.atomic():
         key = endpoint.api_key
-        InferenceEndpoint.objects.filter(pk=endpoint.pk).delete()
+        gone, _ = InferenceEndpoint.objects.filter(pk=endpoint.pk).delete()
+        if gone:
+            _note(actor, "delete_endpoint", endpoint, before={"port": endpoint.port})
         if key is not None:
             revoke_key(actor=actor, key=key, now=now)
         versions.bump()
+
+
+def _note(actor: Viewer, verb: str, endpoint: InferenceEndpoint, **values: Any) -> None:
+    audit.note(
+        actor,
+        verb,
+        kind="endpoint",
+        public_id=endpoint.public_id,
+        name=endpoint.name,
+        tenant=tenancy_of(endpoint.tenant),
+        **values,
+    )

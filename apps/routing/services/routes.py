@@ -4,11 +4,12 @@ from typing import Any
 
 from django.db import transaction
 
-from apps.core import versions
+from apps.core import audit, versions
 from apps.core.bodies import Fields
 from apps.core.errors import FieldError, Invalid
 from apps.routing.models import Balancing, ModelRoute
 from apps.tenants.scope import Viewer
+from apps.tenants.trail import tenancy_of
 from apps.workloads.models import TaskGroup
 
 PRIORITY_LIMIT = 1_000_000
@@ -46,7 +47,20 @@ def update_route(*, actor: Viewer, route: ModelRoute, body: dict[str, Any]) -> M
     changes = read_route_changes(body, is_operator=actor.is_operator)
     if changes:
         with transaction.atomic():
+            present = ModelRoute.objects.select_for_update(of=("self",)).get(pk=route.pk)
+            before, after = audit.changes(audit.picture(present, *changes), changes)
             ModelRoute.objects.filter(pk=route.pk).update(**changes)
+            if after:
+                audit.note(
+                    actor,
+                    "change_route",
+                    kind="route",
+                    public_id=route.public_id,
+                    name=route.model_name,
+                    tenant=tenancy_of(route.tenant),
+                    before=before,
+                    after=after,
+                )
             versions.bump()
         route.refresh_from_db()
     return route

@@ -113,7 +113,7 @@ class MemberList(GenericAPIView[Any]):
             raise Forbidden
         asked = shapes.NewMemberBody.read(request)
         with transaction.atomic():
-            user = _person(asked)
+            user = _person(viewer, asked)
             membership = services.add_member(actor=viewer, tenant=tenant, user=user, role=asked["role"])
         return Response(shapes.MemberShape(membership).data, status=status.HTTP_201_CREATED)
 
@@ -147,9 +147,9 @@ class MemberDetail(GenericAPIView[Any]):
         return viewer, selectors.membership_of(viewer, tenant, user_id)
 
 
-def _person(asked: dict[str, Any]) -> User:
+def _person(actor: Viewer, asked: dict[str, Any]) -> User:
     if asked.get("password"):
-        return services.create_user(username=asked["username"], password=asked["password"])
+        return services.create_user(actor=actor, username=asked["username"], password=asked["password"])
     user = User.objects.filter(username=asked["username"]).first()
     if user is None:
         raise Invalid([FieldError("username", "no_such_user", asked["username"])])

@@ -6,14 +6,16 @@ a second.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
 
-from apps.core import secrets, versions
+from apps.core import audit, secrets, versions
 from apps.core.errors import Conflict, FieldError, Forbidden, Invalid
 from apps.tenants.models import ApiKey, Membership, Role, Tenant, User
 from apps.tenants.scope import MANAGES_ALL, Viewer, get_manageable
+from apps.tenants.trail import tenancy_of
 
 _MODELS_MAX = 200
 
@@ -48,6 +50,8 @@ def issue_key(
             allowed_models=_models(allowed_models),
             expires_at=expires_at,
         )
+        after = {"member": member.get_username(), "prefix": key.prefix}
+        note_key(actor, "issue_key", key, after=after | audit.picture(key, "allowed_models", "expires_at"))
         versions.bump()
     return key, plain
 
@@ -65,10 +69,14 @@ def rotate_key(*, actor: Viewer, key: ApiKey, now: datetime) -> tuple[ApiKey, st
             raise Conflict("already_revoked")
         if present.expires_at is not None and present.expires_at <= now:
             raise Conflict("key_expired", expired_at=present.expires_at.isoformat())
+        old_prefix = present.prefix
         present.sha256 = secrets.sha256_hex(plain)
         present.prefix = secrets.display_prefix(plain)
         present.last_used_at = None
         present.save(update_fields=["sha256", "prefix", "last_used_at"])
+        note_key(
+            actor, "rotate_key", present, before={"prefix": old_prefix}, after={"prefix": present.prefix}
+        )
         versions.bump()
     return present, plain
 
@@ -78,9 +86,23 @@ def revoke_key(*, actor: Viewer, key: ApiKey, now: datetime) -> ApiKey:
     _may_change(actor, key)
     with transaction.atomic():
         if ApiKey.objects.filter(pk=key.pk, revoked_at__isnull=True).update(revoked_at=now):
+            note_key(actor, "revoke_key", key, after={"revoked_at": now})
             versions.bump()
     key.refresh_from_db()
     return key
+
+
+def note_key(actor: Viewer, verb: str, key: ApiKey, **values: Any) -> None:
+    """Note what was done with a key; never its value or hash."""
+    audit.note(
+        actor,
+        verb,
+        kind="key",
+        public_id=key.public_id,
+        name=key.name,
+        tenant=tenancy_of(key.tenant),
+        **values,
+    )
 
 
 def touch_keys(used: Mapping[str, datetime]) -> None:

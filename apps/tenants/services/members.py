@@ -1,21 +1,30 @@
 """People and their roles in tenants (TEN-02). Nobody gives, changes or takes a role above their own."""
 
 from datetime import datetime
+from typing import Any
 
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
-from apps.core import versions
+from apps.core import audit, versions
 from apps.core.errors import Conflict, FieldError, Forbidden, Invalid
 from apps.tenants.models import ApiKey, Membership, Role, Tenant, User
-from apps.tenants.scope import MANAGES_ALL, Viewer
+from apps.tenants.scope import MANAGES_ALL, SYSTEM, Viewer
+from apps.tenants.services.keys import note_key
+from apps.tenants.trail import tenancy_of
 
 ORDER: dict[str, int] = {Role.VIEWER: 0, Role.MEMBER: 1, Role.ADMIN: 2, Role.OWNER: 3}
 
 
 def create_user(
-    *, username: str, password: str, is_operator: bool = False, email: str = "", check_password: bool = True
+    *,
+    username: str,
+    password: str,
+    is_operator: bool = False,
+    email: str = "",
+    check_password: bool = True,
+    actor: Viewer = SYSTEM,
 ) -> User:
     """A person; an operator is a superuser who may enter the console.
 
@@ -34,6 +43,7 @@ def create_user(
     try:
         with transaction.atomic():
             user.save()
+            note_person(actor, "create_user", user, after={"email": email, "is_operator": is_operator})
     except IntegrityError:
         raise Conflict(
             "name_taken", errors=[FieldError("username", "name_taken", username)], value=username
@@ -41,11 +51,14 @@ def create_user(
     return user
 
 
-def set_active(*, user: User, active: bool) -> None:
+def set_active(*, user: User, active: bool, actor: Viewer = SYSTEM) -> None:
     """Open or close an account. A closed one signs in nowhere and its keys open nothing from the
     gateway's next look on; nothing of it is deleted. Operators only, which is the caller's to check."""
     with transaction.atomic():
+        was = User.objects.select_for_update().values_list("is_active", flat=True).get(pk=user.pk)
         User.objects.filter(pk=user.pk).update(is_active=active)
+        verb = "open_account" if active else "close_account"
+        note_person(actor, verb, user, before={"is_active": was}, after={"is_active": active})
         versions.bump()
 
 
@@ -54,10 +67,17 @@ def add_member(*, actor: Viewer, tenant: Tenant, user: User, role: str = Role.ME
     actor's own; Conflict `already_a_member`."""
     _may_manage(actor, tenant)
     _within_own(actor, tenant, role)
-    membership, new = Membership.objects.get_or_create(user=user, tenant=tenant, defaults={"role": role})
-    if not new:
-        error = FieldError("username", "already_a_member", user.get_username())
-        raise Conflict("invalid", errors=[error])
+    return enrol(actor=actor, tenant=tenant, user=user, role=role)
+
+
+def enrol(*, actor: Viewer, tenant: Tenant, user: User, role: str) -> Membership:
+    """Write a membership that the caller has judged. Raises Conflict `already_a_member`."""
+    with transaction.atomic():
+        membership, new = Membership.objects.get_or_create(user=user, tenant=tenant, defaults={"role": role})
+        if not new:
+            error = FieldError("username", "already_a_member", user.get_username())
+            raise Conflict("invalid", errors=[error])
+        _note(actor, "add_member", membership, after={"role": role})
     return membership
 
 
@@ -74,8 +94,10 @@ def change_role(*, actor: Viewer, membership: Membership, role: str, now: dateti
         if present.role == Role.OWNER and role != Role.OWNER:
             _keep_an_owner(actor, present)
         Membership.objects.filter(pk=present.pk).update(role=role)
+        if role != present.role:
+            _note(actor, "change_role", present, before={"role": present.role}, after={"role": role})
         if role == Role.VIEWER:
-            _revoke_keys(present, now)
+            _revoke_keys(actor, present, now)
     membership.refresh_from_db()
     return membership
 
@@ -92,7 +114,8 @@ def remove_member(*, actor: Viewer, membership: Membership, now: datetime) -> No
         present = _locked(actor, membership)
         if present.role == Role.OWNER:
             _keep_an_owner(actor, present)
-        _revoke_keys(present, now)
+        _revoke_keys(actor, present, now)
+        _note(actor, "remove_member", present, before={"role": present.role})
         present.delete()
 
 
@@ -128,9 +151,28 @@ def _keep_an_owner(actor: Viewer, leaving: Membership) -> None:
         raise Conflict("last_owner")
 
 
-def _revoke_keys(membership: Membership, now: datetime) -> None:
-    live = ApiKey.objects.filter(
+def _revoke_keys(actor: Viewer, membership: Membership, now: datetime) -> None:
+    live = ApiKey.objects.select_related("tenant").filter(
         tenant=membership.tenant_id, member=membership.user_id, revoked_at__isnull=True
     )
-    if live.update(revoked_at=now):
-        versions.bump()
+    for key in live:
+        if ApiKey.objects.filter(pk=key.pk, revoked_at__isnull=True).update(revoked_at=now):
+            note_key(actor, "revoke_key", key, after={"revoked_at": now})
+            versions.bump()
+
+
+def note_person(actor: audit.Actor, verb: str, user: User, **values: Any) -> None:
+    """Note what was done with a person's account, which belongs to no tenant."""
+    audit.note(actor, verb, kind="user", public_id=user.public_id, name=user.get_username(), **values)
+
+
+def _note(actor: Viewer, verb: str, membership: Membership, **values: Any) -> None:
+    audit.note(
+        actor,
+        verb,
+        kind="membership",
+        public_id=membership.user.public_id,
+        name=membership.user.get_username(),
+        tenant=tenancy_of(membership.tenant),
+        **values,
+    )

@@ -4,11 +4,12 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from apps.core import hints, versions
+from apps.core import audit, hints, versions
 from apps.core.errors import Conflict, FieldError, Forbidden, Invalid
 from apps.tenants.models import Quota, Tenant, TenantStatus
 from apps.tenants.quotas import KINDS
 from apps.tenants.scope import Viewer
+from apps.tenants.trail import tenancy_of
 
 
 def create_tenant(
@@ -23,6 +24,7 @@ def create_tenant(
         with transaction.atomic():
             tenant = Tenant.objects.create(slug=slug, name=name or slug)
             Quota.objects.create(tenant=tenant, **_checked(quota or {}))
+            _note(actor, "create_tenant", tenant, after={"name": tenant.name, **_checked(quota or {})})
     except IntegrityError:
         raise Conflict("name_taken", errors=[FieldError("slug", "name_taken", slug)], value=slug) from None
     return tenant
@@ -35,10 +37,14 @@ def change_tenant(
     ends nothing that runs. Raises Forbidden for anyone but an operator."""
     _operators_only(actor)
     with transaction.atomic():
+        old = _present(tenant)
         if name is not None:
             Tenant.objects.filter(pk=tenant.pk).update(name=name)
         if quota:
             Quota.objects.update_or_create(tenant=tenant, defaults=_checked(quota))
+        before, after = audit.changes(old, _present(tenant))
+        if after:
+            _note(actor, "change_tenant", tenant, before=before, after=after)
     tenant.refresh_from_db()
     return tenant
 
@@ -49,22 +55,45 @@ def suspend_tenant(*, actor: Viewer, tenant: Tenant, reason: str) -> Tenant:
     _operators_only(actor)
     if not reason.strip():
         raise Invalid([FieldError("suspended_reason", "required")])
-    return _set_status(tenant, TenantStatus.SUSPENDED, reason.strip())
+    return _set_status(actor, "suspend_tenant", tenant, TenantStatus.SUSPENDED, reason.strip())
 
 
 def resume_tenant(*, actor: Viewer, tenant: Tenant) -> Tenant:
     """End a suspension; what waited is placed again. Raises Forbidden for anyone but an operator."""
     _operators_only(actor)
-    return _set_status(tenant, TenantStatus.ACTIVE, "")
+    return _set_status(actor, "resume_tenant", tenant, TenantStatus.ACTIVE, "")
 
 
-def _set_status(tenant: Tenant, status: TenantStatus, reason: str) -> Tenant:
+def _set_status(actor: Viewer, verb: str, tenant: Tenant, status: TenantStatus, reason: str) -> Tenant:
     with transaction.atomic():
+        present = Tenant.objects.select_for_update().get(pk=tenant.pk)
+        old = audit.picture(present, "status", "suspended_reason")
         Tenant.objects.filter(pk=tenant.pk).update(status=status, suspended_reason=reason)
+        before, after = audit.changes(old, {"status": status.value, "suspended_reason": reason})
+        _note(actor, verb, tenant, before=before, after=after)
         versions.bump()
         hints.kick("scheduling.place")
     tenant.refresh_from_db()
     return tenant
+
+
+def _present(tenant: Tenant) -> dict[str, Any]:
+    """Name and limits as they are now, read under lock."""
+    name = Tenant.objects.select_for_update().values_list("name", flat=True).get(pk=tenant.pk)
+    limits = Quota.objects.filter(tenant=tenant).values(*KINDS).first() or dict.fromkeys(KINDS)
+    return {"name": name, **limits}
+
+
+def _note(actor: Viewer, verb: str, tenant: Tenant, **values: Any) -> None:
+    audit.note(
+        actor,
+        verb,
+        kind="tenant",
+        public_id=tenant.public_id,
+        name=tenant.slug,
+        tenant=tenancy_of(tenant),
+        **values,
+    )
 
 
 def _operators_only(actor: Viewer) -> None:

@@ -7,7 +7,7 @@ from django.test import Client
 
 from agent.contract.states import State
 from apps.catalog.models import CatalogModel
-from apps.core.models import Lease, PublishedVersion, TickRun
+from apps.core.models import AuditEntry, Lease, PublishedVersion, TickRun
 from apps.fleet.models import NodeAlert, Port
 from apps.routing.models import InferenceEndpoint, ModelRoute
 from apps.streams.models import LogChunk
@@ -65,6 +65,9 @@ def full(operator: User) -> dict[str, Any]:
     Lease.objects.create(name="scheduling.place")
     PublishedVersion.objects.update_or_create(name="gateway")
     LogChunk.objects.create(task=task, attempt=1, start=0, end=3, file="logs/x", created_at=NOW)
+    AuditEntry.objects.create(
+        at=NOW, actor="x", verb="rotate_key", object_kind="key", object_name="k", after={"prefix": "sk-1"}
+    )
     return {
         "tenant": tenant,
         "member": member,
