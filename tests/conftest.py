@@ -1,9 +1,10 @@
 """Fixtures that every test may use: people, their viewers, and clients that act as them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 import pytest
+from django.utils import translation
 from hypothesis import settings
 from rest_framework.test import APIClient
 
@@ -16,6 +17,13 @@ from tests.stack import running_server  # noqa: F401 - a fixture
 # A slow machine is no failure: hypothesis' own deadline measures the machine, not the code.
 settings.register_profile("any-machine", deadline=None)
 settings.load_profile("any-machine")
+
+
+@pytest.fixture(autouse=True)
+def english() -> Iterator[None]:
+    """A request leaves its reader's language active in the thread; the next test starts without it."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture
