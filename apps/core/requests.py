@@ -15,8 +15,8 @@ from django.http import HttpRequest, HttpResponse
 from rest_framework import authentication, exceptions, parsers
 
 from apps.core.errors import FieldError, Invalid, Refusal, field_path
+from apps.core.request_id import request_id as request_id
 
-request_id: ContextVar[str] = ContextVar("request_id", default="-")
 client_address: ContextVar[str] = ContextVar("client_address", default="")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 LONGEST_FAULT = 300  # characters of one in the log

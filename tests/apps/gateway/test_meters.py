@@ -5,7 +5,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from apps.gateway.plane.io import meters
-from tests.fakes.gateway import BODY, MODEL, RunningGateway, until
+from tests.fakes.gateway import BODY, MODEL, SECRET, RunningGateway, until
+from tests.fakes.mock_engine import MockEngine
 
 pytestmark = pytest.mark.req("OPS-04")
 
@@ -46,6 +47,19 @@ async def test_strangers_and_what_they_send_make_no_series(
     assert value("key_asks_total", outcome="unknown") == unknown + 1
     labels = [sample.labels for family in REGISTRY.collect() for sample in family.samples]
     assert "made-up-by-a-caller" not in str(labels)
+
+
+async def test_a_callers_id_is_carried_on_to_the_engine_and_no_secret_is(
+    gateway: RunningGateway, engine: MockEngine, http: aiohttp.ClientSession
+) -> None:
+    address = f"{gateway.url}/v1/chat/completions"
+    async with http.post(address, json=BODY, headers={"X-Request-ID": "batch-7.call-1"}) as response:
+        given = response.headers["X-Request-ID"]
+    assert given.startswith("batch-7.call-1.") and len(given) <= 64
+    assert engine.seen_headers[-1]["X-Request-ID"] == given == gateway.records()[-1].request_id
+    for unfit in (SECRET, "short", "x" * 41, "two words!"):
+        async with http.post(address, json=BODY, headers={"X-Request-ID": unfit}) as response:
+            assert response.headers["X-Request-ID"].startswith("req-")
 
 
 def test_models_beyond_the_bound_share_a_series(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,14 +7,14 @@ OpenAI's shape. Owns no rule of its own: those are in plane/core, a call's cours
 import asyncio
 import logging
 import random
-import re
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
 
+from apps.core.request_id import carry_on
+from apps.core.request_id import request_id as present_id
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.admission import (
     find_routes,
@@ -42,7 +42,6 @@ from apps.usage.record import Ending
 log = logging.getLogger("heteroflow.gateway")
 Scope = dict[str, Any]
 TouchKeys = Callable[[dict[str, float]], Awaitable[None]]
-_CALLERS_ID = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
 
 
 class BackgroundThread(Protocol):
@@ -167,10 +166,9 @@ class GatewayApp:
         if scope["type"] != "http":
             raise ValueError(f"the gateway serves http only, not {scope['type']}")
         headers = {name: value for name, value in scope["headers"]}
-        request_id = f"req-{uuid.uuid4().hex}"
-        callers_id = headers.get(b"x-request-id", b"")
-        if _CALLERS_ID.match(callers_id):
-            log.debug("call %s: the caller names it %s", request_id, callers_id.decode())
+        # Carried on to the engine, and by this variable into every log line of the call.
+        request_id = carry_on(headers.get(b"x-request-id", b"").decode("latin-1"))
+        present_id.set(request_id)
         reply = Reply(send, request_id)
         try:
             await self._dispatch(scope, headers, receive, reply, request_id)

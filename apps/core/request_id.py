@@ -1,0 +1,22 @@
+"""The id of the request that is being answered, for log lines and for what is asked on its behalf.
+
+Owns the variable and which ids of callers are fit to be carried on. Imports no Django: the gateway stands
+before it.
+"""
+
+import re
+import uuid
+from contextvars import ContextVar
+
+from apps.core.masking import mask
+
+request_id: ContextVar[str] = ContextVar("request_id", default="-")
+_FIT = re.compile(r"[A-Za-z0-9._-]{8,40}")
+
+
+def carry_on(offered: str) -> str:
+    """A fresh id, which no two requests share; it begins with the caller's own where that is harmless, so
+    that one search finds a request in the logs of all parts. At most 64 characters."""
+    if _FIT.fullmatch(offered) and mask(offered) == offered:
+        return f"{offered}.{uuid.uuid4().hex[:16]}"
+    return f"req-{uuid.uuid4().hex}"
