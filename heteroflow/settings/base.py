@@ -228,6 +228,8 @@ DOOR_DIAL_TIMEOUT_S = env.float("DOOR_DIAL_TIMEOUT_S", default=3.0)
 DOOR_DIALS_AT_ONCE = env.int("DOOR_DIALS_AT_ONCE", default=64)
 DOOR_CHECK_BUDGET_S = env.float("DOOR_CHECK_BUDGET_S", default=6.0)
 PUBLIC_URL = env.str("PUBLIC_URL", default="http://127.0.0.1:3333")
+# SHA-256 of the certificate at PUBLIC_URL where no authority vouches for it: stands in the join line.
+SERVER_CERTIFICATE_SHA256 = env.str("SERVER_CERTIFICATE_SHA256", default="")
 
 # Agents' requests and logs.
 AGENT_BODY_MAX_BYTES = env.int("AGENT_BODY_MAX_BYTES", default=4 * 1024 * 1024)

@@ -128,12 +128,16 @@ class TestTokens:
         answer = api_client(operator).post("/api/v1/join-tokens", {"ttl_s": 120})
         assert answer.status_code == 201 and answer["Cache-Control"] == "no-store"
         token, command = answer.json()["token"], answer.json()["command"]
-        assert token in command and settings.PUBLIC_URL in command
+        assert token in command and settings.PUBLIC_URL in command and "SHA256" not in command
         # By environment: arguments of a process are seen by everybody on the machine.
         assert command.index(token) < command.index("python -m agent")
         assert join(token).name == "gpu-1"
         assert api_client(member).post("/api/v1/join-tokens", {}).status_code == 403
         assert api_client().post("/api/v1/join-tokens", {}).status_code == 401
+
+    def test_the_line_pins_a_certificate_that_no_authority_vouches_for(self, settings):
+        settings.SERVER_CERTIFICATE_SHA256 = "ab" * 32
+        assert f" HETEROFLOW_AGENT_SERVER_SHA256={'ab' * 32} " in services.join_command("jt-x")
 
 
 @pytest.mark.django_db(transaction=True)
