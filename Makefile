@@ -11,7 +11,7 @@ BOOT = $(PYTHON) -m apps.ops.bootstrap
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test install lock messages vendor password python engine-image
+.PHONY: help run run-production check test install lock messages vendor password python engine-image
 
 help: ## Show the doors
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,6 +21,11 @@ python:
 
 run: python ## Start everything and serve the demo model (PORT=3333 DATA_DIR=./data)
 	@exec setpriv --pdeathsig TERM $(BOOT) -- manage.py up $(ARGS)
+
+# A data directory of its own: the embedded profile's database, node and lock are others.
+run-production: export DATA_DIR := $(if $(filter file,$(origin DATA_DIR)),./data-production,$(DATA_DIR))
+run-production: python ## The production profile on one machine, to try it: PostgreSQL, Redis, nginx, processes
+	@exec setpriv --pdeathsig TERM $(BOOT) -- manage.py run-production $(ARGS)
 
 install: python ## Make .venv hold what the lock files say
 	@$(BOOT)

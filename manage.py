@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command line; `manage.py up` starts everything on one machine."""
+"""Django's command line; `manage.py up` and `run-production` start everything on one machine."""
 
 import os
 import signal
@@ -7,13 +7,22 @@ import sys
 
 
 def main() -> None:
+    if sys.argv[1:]:
+        sys.argv[1] = sys.argv[1].replace("-", "_")  # a command's module has no hyphen
+    if sys.argv[1:2] == ["run_production"]:  # whatever the environment says
+        os.environ["DJANGO_SETTINGS_MODULE"] = "heteroflow.settings.production"
+    elif sys.argv[1:2] != ["up"]:
+        from apps.ops.production import kept
+
+        kept.take(os.environ)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "heteroflow.settings.embedded")
-    if sys.argv[1:2] == ["up"] and "--help" not in sys.argv:
+    if sys.argv[1:2] in (["up"], ["run_production"]) and "--help" not in sys.argv:
         # Until the supervisor takes the signals: Ctrl-C ends it at once, and shows no traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        from apps.ops.prelaunch import prepare_or_exit
+        from apps.ops import prelaunch
+        from apps.ops.production import prelaunch as production
 
-        prepare_or_exit()
+        prelaunch.prepare_or_exit(prelaunch.prepare if sys.argv[1] == "up" else production.prepare)
     # Any command may send hints; without this they would go to a broker of Celery's own choice.
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line

@@ -102,7 +102,10 @@ def main(arguments: list[str] | None = None) -> int:
     command = [word for word in options.command if word != "--"]
     try:
         check_python()
-        if command[:2] == ["manage.py", "up"]:  # tell at once, not after minutes of installing
+        if command[:1] == ["manage.py"] and command[1:2] in (
+            ["up"],
+            ["run-production"],
+        ):  # tell at once, not after minutes of installing
             preflight.check_port(
                 os.environ.get("HOST") or "127.0.0.1",
                 preflight.read_port(os.environ.get("PORT") or str(preflight.DEFAULT_PORT)),

@@ -1,10 +1,11 @@
-"""Children of `manage.py up`: started so that they can not outlive us, watched, restarted, stopped.
+"""Children of a supervisor: started so that they can not outlive us, watched, restarted, stopped.
 
 Each gets a parent-death signal (setpriv) and checks its parent once more, since the parent may have
 died in between. Linux ties that signal to the thread that forked, so start() belongs to the main
 thread. Never decides what runs; that is the supervisor's.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -21,12 +22,16 @@ FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 15.0
 
 @dataclass(frozen=True)
 class Program:
-    """What a child runs. `stop_s` is how long it may take to end after SIGTERM."""
+    """What a child runs: our own Python, or another executable. `stop_s` is how long it may take to end
+    after `stop_signal`. `as_user`: the account it runs as, where we are root; None = ours."""
 
     name: str
     arguments: list[str]
     environment: dict[str, str] = field(repr=False)
     stop_s: float
+    executable: str = sys.executable
+    stop_signal: int = signal.SIGTERM
+    as_user: str | None = None
 
 
 class Child:
@@ -46,9 +51,11 @@ class Child:
         """Start a process. From the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("children are started from the main thread only")
-        guard = ["setpriv", "--pdeathsig", "KILL", "sh", "-c", CHECK_PARENT, str(self.parent_pid)]
+        user = self.program.as_user
+        account = [f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
+        guard = ["setpriv", *account, "--pdeathsig", "KILL", "sh", "-c", CHECK_PARENT, str(self.parent_pid)]
         self.process = subprocess.Popen(  # noqa: S603
-            [*guard, sys.executable, *self.program.arguments],
+            [*guard, self.program.executable, *self.program.arguments],
             env=self.program.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -64,6 +71,7 @@ class Child:
     def watch(self, now: float) -> None:
         """Notice an end, and start again when the back-off is over. From the main thread only."""
         if self.process is not None and (code := self.process.poll()) is not None:
+            end_group(self.process.pid)
             if now - self.started_at >= STABLE_S:
                 self.delay_s = FIRST_DELAY_S
             self.process, self.due_at = None, now + self.delay_s
@@ -76,7 +84,7 @@ class Child:
         """Ask it to end."""
         self.due_at = None
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(self.program.stop_signal)
 
     def wait_or_kill(self, hurry: threading.Event) -> None:
         """Wait for its end, at most `stop_s`; then, or when in a hurry, end it by force."""
@@ -92,6 +100,7 @@ class Child:
             self.say(f"{self.prefix} did not end in time; ended by force")
             self.process.kill()
             self.process.wait()
+        end_group(self.process.pid)
 
     def _pump(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
@@ -99,3 +108,11 @@ class Child:
             for line in lines:
                 # A JSON line is one for what collects it, and says itself whose it is.
                 self.say(line.rstrip() if line.startswith("{") else f"{self.prefix} {line.rstrip()}")
+
+
+def end_group(leader_pid: int) -> None:
+    """End what a child that has ended left behind: workers of a killed master hold its port."""
+    try:
+        os.killpg(leader_pid, signal.SIGKILL)
+    except ProcessLookupError:  # it left nobody
+        return

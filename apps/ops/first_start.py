@@ -59,10 +59,12 @@ def ensure_agent(
     ports: tuple[int, int],
     now: datetime,
     runtime: dict[str, Any] | None = None,
+    server_sha256: str = "",
 ) -> None:
     """Write the local agent's settings, and a join token unless it has joined already.
 
-    `runtime` holds the settings of another runtime than local processes.
+    `runtime` holds the settings of another runtime than local processes; `server_sha256` is the
+    fingerprint of the server's certificate, where it made its own.
     """
     layout.agent_state.mkdir(mode=0o700, parents=True, exist_ok=True)
     layout.models.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,6 +74,7 @@ def ensure_agent(
         _write(layout.join_token, token)
     settings = {
         "server_url": server_url,
+        "server_sha256": server_sha256,
         "state_dir": str(layout.agent_state),
         "join_token_file": str(layout.join_token),
         **(runtime or {"runtime": "process"}),

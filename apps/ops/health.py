@@ -11,9 +11,13 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from apps.core import ticks
+from apps.core.clock import utc_now
+from apps.core.models import TickRun
 from apps.core.scopes import public
 
 log = logging.getLogger("heteroflow.ops")
+LATE_PERIODS = 5.0  # a loop that did not run for so many of its periods is late
 _questions: dict[str, Callable[[], bool]] = {}
 
 
@@ -50,4 +54,46 @@ def ready(request: HttpRequest) -> JsonResponse:
     whole = all(parts.values())
     return JsonResponse(
         {"status": "ready" if whole else "not ready", "parts": parts}, status=200 if whole else 503
+    )
+
+
+@public
+@never_cache
+@require_safe
+def part_ready(request: HttpRequest, part: str) -> JsonResponse:
+    """One part alone: the gateway serves on while the database is away, and must not be taken out of
+    service then. 404 for a part that this process does not have."""
+    questions = {"database": database_answers, **_questions}
+    if part not in questions:
+        return JsonResponse({"status": "no such part", "parts": {}}, status=404)
+    yes = questions[part]()
+    return JsonResponse(
+        {"status": "ready" if yes else "not ready", "parts": {part: yes}}, status=200 if yes else 503
+    )
+
+
+@public
+@never_cache
+@require_safe
+def loops(request: HttpRequest) -> JsonResponse:
+    """Whether each loop ran lately, anywhere. Apart from readiness on purpose: a process that can serve
+    stays in service whoever runs the loops."""
+    try:
+        ran = dict(TickRun.objects.values_list("name", "started_at"))
+    except DatabaseError as error:
+        log.warning("readiness of loops: the database does not answer: %s", error)
+        return JsonResponse({"status": "unknown", "loops": {}}, status=503)
+    now = utc_now()
+    ages: dict[str, float | None] = {}
+    for name in ticks.REGISTRY:
+        at = ran.get(name)
+        ages[name] = None if at is None else (now - at).total_seconds()
+    late = [
+        name
+        for name, age_s in ages.items()
+        if age_s is None or age_s > LATE_PERIODS * max(ticks.REGISTRY[name].period_s, 1.0)
+    ]
+    return JsonResponse(
+        {"status": "late" if late else "running", "late": late, "last_run_s": ages},
+        status=503 if late else 200,
     )

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 from pathlib import Path
+from typing import Any
 
 from apps.ops.preflight import NotReady
 
@@ -61,3 +62,9 @@ def _check(file: Path) -> None:
             f"{file} holds no usable keys (it is damaged or can not be read); put it back from a backup, or "
             "start with another DATA_DIR=: without its keys, what the database keeps encrypted stays closed."
         )
+
+
+def read_keys(data_dir: Path) -> dict[str, Any]:
+    """`secret_key` and `encryption_keys` of a file that `ensure_keys` has made or checked."""
+    stored: dict[str, Any] = json.loads((data_dir / "secrets.json").read_text())
+    return stored

@@ -87,3 +87,11 @@ def hold_data_dir(folder: Path) -> int:
             f"HeteroFlow already runs with DATA_DIR={folder}; stop that one, or choose another by DATA_DIR=."
         ) from None
     return held
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that its owner alone may read. Raises OSError."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)

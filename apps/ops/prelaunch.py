@@ -7,7 +7,9 @@ find them. Never touches the database.
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from apps.ops import keys_file, preflight
 
@@ -23,8 +25,8 @@ LOCAL_ADDRESS = {
 held_locks: list[int] = []  # open for as long as this process lives
 
 
-def prepare(environ: "os._Environ[str] | dict[str, str]") -> None:
-    """Check and make what the embedded profile stands on. Raises NotReady."""
+def prepare(environ: "os._Environ[str] | dict[str, str]", scheme: str = "http") -> None:
+    """Check and make what a start on one machine stands on. Raises NotReady."""
     host = environ.get("HOST") or "127.0.0.1"
     port = preflight.read_port(environ.get("PORT") or str(preflight.DEFAULT_PORT))
     runtime = environ.get("RUNTIME") or "process"
@@ -45,7 +47,7 @@ def prepare(environ: "os._Environ[str] | dict[str, str]") -> None:
     held_locks.append(preflight.hold_data_dir(data_dir))
     keys_file.ensure_keys(data_dir)
     environ.update(HOST=host, PORT=str(port), RUNTIME=runtime, DATA_DIR=str(data_dir))
-    environ.setdefault("PUBLIC_URL", f"http://{LOCAL_ADDRESS[host]}:{port}")
+    environ.setdefault("PUBLIC_URL", f"{scheme}://{LOCAL_ADDRESS[host]}:{port}")
 
 
 def named_data_dir(folder: Path) -> str:
@@ -59,14 +61,14 @@ def _read_mb(name: str, text: str) -> int:
     return int(text)
 
 
-def prepare_or_exit() -> None:
+def prepare_or_exit(prepare_all: Callable[[Any], None] = prepare) -> None:
     """For manage.py: one sentence and exit code 1 when something is missing.
 
     What this process and its children make from here on is nobody else's to read.
     """
     os.umask(0o077)
     try:
-        prepare(os.environ)
+        prepare_all(os.environ)
     except preflight.NotReady as refusal:
         print(refusal, file=sys.stderr)
         sys.exit(1)

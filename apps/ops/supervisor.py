@@ -1,14 +1,16 @@
-"""Keeps the server and the agent running, and ends them in order.
+"""Keeps children running stage by stage, and ends them in the opposite order.
 
-Runs in the main thread of `manage.py up`. The agent ends first, so that it can report and stop its
-engines while the server still listens; then the server drains. Never reads or writes a row.
+Runs in the main thread of `manage.py up` and `run_production`. The agent is the last stage and ends
+first, so that it can report and stop its engines while the server still listens; then the server
+drains; a database goes last. Never reads or writes a row.
 """
 
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import FrameType
 
 from apps.ops.children import Child
@@ -34,13 +36,21 @@ class Printer:
                 self._closed = True
 
 
-class Supervisor:
-    """Two children: `server` at once, `agent` as soon as `server_ready()` first says yes."""
+@dataclass(frozen=True)
+class Stage:
+    """Children that start together. `prepare` runs before that, in the main thread; the next stage waits
+    until `ready` first says yes."""
 
-    def __init__(self, server: Child, agent: Child, server_ready: Callable[[], bool]) -> None:
-        self.server = server
-        self.agent = agent
-        self.server_ready = server_ready
+    children: Sequence[Child]
+    ready: Callable[[], bool] = lambda: True
+    prepare: Callable[[], None] = lambda: None
+
+
+class Supervisor:
+    """Starts each stage as soon as the one before is ready."""
+
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        self.stages = stages
         self.stop = threading.Event()
         self.hurry = threading.Event()
 
@@ -53,19 +63,25 @@ class Supervisor:
         (self.hurry if self.stop.is_set() else self.stop).set()
 
     def run(self) -> None:
-        """Until a signal comes; then both children are gone."""
+        """Until a signal comes; then all children are gone. Raises what a stage's `prepare` raises."""
+        waiting = list(self.stages)
+        begun: list[Stage] = []
         try:
-            self.server.start(time.monotonic())
-            agent_runs = False
-            while not self.stop.wait(WATCH_EVERY_S):
-                now = time.monotonic()
-                self.server.watch(now)
-                if agent_runs:
-                    self.agent.watch(now)
-                elif self.server_ready():
-                    self.agent.start(now)
-                    agent_runs = True
+            while True:
+                if waiting and (not begun or begun[-1].ready()):
+                    stage = waiting.pop(0)
+                    stage.prepare()
+                    begun.append(stage)
+                    for child in stage.children:
+                        child.start(time.monotonic())
+                if self.stop.wait(WATCH_EVERY_S):
+                    return
+                for stage in begun:
+                    for child in stage.children:
+                        child.watch(time.monotonic())
         finally:
-            for child in (self.agent, self.server):
-                child.request_stop()
-                child.wait_or_kill(self.hurry)
+            for stage in reversed(begun):
+                for child in stage.children:
+                    child.request_stop()
+                for child in stage.children:
+                    child.wait_or_kill(self.hurry)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from apps.ops.children import FIRST_DELAY_S, Child, Program
+from apps.ops.supervisor import Stage, Supervisor
 from tests.architecture.tree import ROOT
 
 pytestmark = pytest.mark.slow
@@ -99,3 +100,38 @@ def test_killed_parent_takes_its_children_along() -> None:
     parent.wait(timeout=20)
     parent.stdout.close()
     until(lambda: not is_alive(pid))
+
+
+def test_what_a_killed_master_leaves_ends_with_it() -> None:
+    said: list[str] = []
+    code = "import subprocess, sys, time; sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+    code += "one = subprocess.Popen(sleep); print(one.pid, flush=True); time.sleep(600)"
+    one = child(code, said)
+    one.start(0.0)
+    until(lambda: bool(said))
+    worker = int(said[0].split()[-1])
+    assert one.process is not None
+    one.process.kill()
+    one.process.wait(timeout=20)
+    assert is_alive(worker)
+    one.watch(1.0)
+    until(lambda: not is_alive(worker))
+
+
+def test_stages_start_in_order_and_end_in_the_opposite_one() -> None:
+    said: list[str] = []
+    code = "import signal, sys, time; end = lambda *a: sys.exit(print('down', flush=True))\n"
+    code += "signal.signal(signal.SIGTERM, end); "
+    code += "print('up', flush=True); time.sleep(600)"
+    parts = {name: Program(name, ["-c", code], {"PATH": os.environ["PATH"]}, 5.0) for name in ("one", "two")}
+    one, two = (Child(program, os.getpid(), said.append) for program in parts.values())
+    supervisor = Supervisor(
+        [
+            Stage([one], ready=lambda: "[one] up" in said),
+            Stage([two], prepare=lambda: said.append("prepare two")),
+        ]
+    )
+    threading.Thread(target=lambda: (until(lambda: "[two] up" in said), supervisor.stop.set())).start()
+    supervisor.run()
+    until(lambda: len(said) == 5)
+    assert said == ["[one] up", "prepare two", "[two] up", "[two] down", "[one] down"]

@@ -5,7 +5,7 @@ from django.core.files.storage import default_storage
 
 from apps.core import leases, ticks
 from apps.core.errors import NotFound
-from apps.streams import services, tasks  # noqa: F401 - registers the tick
+from apps.streams import services
 from apps.streams.models import LogChunk
 from apps.streams.selectors import read_log
 from apps.streams.services import append_log

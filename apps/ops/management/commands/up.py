@@ -16,28 +16,15 @@ from django.db import DatabaseError, connections
 
 from apps.core.clock import utc_now
 from apps.ops import docker_run, first_start, greeting, prelaunch
+from apps.ops.agent_environment import agent_environment
 from apps.ops.children import Child, Program
 from apps.ops.demo_run import DemoRun
 from apps.ops.engine_ports import hold_range
 from apps.ops.layout import Layout
 from apps.ops.preflight import NotReady
 from apps.ops.rest import Api
-from apps.ops.supervisor import Printer, Supervisor
+from apps.ops.supervisor import Printer, Stage, Supervisor
 from apps.tenants.scope import viewer_of
-
-# All that the agent and its engines get to see of our environment: no key, no database address.
-AGENT_SEES = (
-    "PATH",
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "TMPDIR",
-    "LD_LIBRARY_PATH",
-    "PYTHONPATH",
-    "CUDA_VISIBLE_DEVICES",
-)
-AGENT_PREFIX = "HETEROFLOW_AGENT_"
 
 
 class Command(BaseCommand):
@@ -113,7 +100,10 @@ class Command(BaseCommand):
             stop_s=settings.AGENT_STOP_S,
         )
         supervisor = Supervisor(
-            Child(server, os.getpid(), say), Child(agent, os.getpid(), say), lambda: api.answers("/readyz")
+            [
+                Stage([Child(server, os.getpid(), say)], ready=lambda: api.answers("/readyz")),
+                Stage([Child(agent, os.getpid(), say)]),
+            ]
         )
         supervisor.take_signals()
         if demo is not None:
@@ -124,12 +114,3 @@ class Command(BaseCommand):
         say("Stopped.")
         sys.stdout.flush()
         os._exit(0)  # a demo thread in the middle of a request must not hold up the end
-
-
-def agent_environment(environ: dict[str, str]) -> dict[str, str]:
-    """The part of our environment that the agent may see; its log has the form of ours."""
-    form = environ.get("LOG_FORMAT")
-    return {
-        **({f"{AGENT_PREFIX}LOG_FORMAT": form} if form in ("json", "line") else {}),
-        **{n: value for n, value in environ.items() if n in AGENT_SEES or n.startswith(AGENT_PREFIX)},
-    }

@@ -1,0 +1,1 @@
+"""The production profile on one machine (`make run-production`): for trying and testing it whole."""
