@@ -17,6 +17,7 @@ from agent.contract.messages import (
     ClaimGranted,
     ClaimRefused,
     ClaimRequest,
+    DesiredTask,
     HeartbeatAnswer,
     HeartbeatReply,
     HeartbeatRequest,
@@ -27,12 +28,14 @@ from agent.contract.messages import (
     LogRequest,
     ReportReply,
     ReportRequest,
+    RunningReport,
     TaskReport,
 )
+from agent.contract.states import Desired
 from apps.agentlink import selectors
 from apps.agentlink.guessing import check_guesses, count_guess
 from apps.agentlink.limits import check_attempt, storable
-from apps.core import texts
+from apps.core import holds, texts
 from apps.core.errors import Conflict, Refusal
 from apps.fleet import services as fleet
 from apps.fleet.models import Node
@@ -73,10 +76,25 @@ def heartbeat(node: Node, request: HeartbeatRequest, *, now: datetime) -> Heartb
     if outcome.accepted:  # a repeated or overtaken list is not the present one
         workloads.reconcile_node(node=node, running=request.running, now=now)
     desired = desired_of(node)
+    if holds.is_held(holds.REMOVALS):
+        return HeartbeatReply("", complete=False, tasks=removes_nothing(desired, request.running))
     desired_hash = wire.hash_desired(desired)
     if desired_hash == request.desired_hash:
         return HeartbeatUnchanged(desired_hash)
     return HeartbeatReply(desired_hash, complete=True, tasks=desired)
+
+
+def removes_nothing(desired: list[DesiredTask], running: list[RunningReport]) -> list[DesiredTask]:
+    """The part of a list that ends no container, for the time after a restore: nothing that is to stop,
+    and no newer attempt of what runs there, since that would end the older one."""
+    oldest: dict[str, int] = {}
+    for report in running:
+        oldest[report.task_id] = min(report.attempt, oldest.get(report.task_id, report.attempt))
+    return [
+        task
+        for task in desired
+        if task.desired is not Desired.STOP and task.attempt <= oldest.get(task.task_id, task.attempt)
+    ]
 
 
 def claim(node: Node, request: ClaimRequest, *, now: datetime) -> ClaimAnswer:

@@ -40,6 +40,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--no-demo", action="store_true", help="start empty: no demo tenant, no service")
+        parser.add_argument(
+            "--stores-only", action="store_true", help="PostgreSQL and Redis alone, for a restore"
+        )
         parser.add_argument("--model", type=Path, help="serve this GGUF file as the demo instead")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -55,18 +58,17 @@ class Command(BaseCommand):
         servers = parts.servers(place, os.environ, drain_s=settings.DRAIN_S, at_once=settings.TICKS_AT_ONCE)
         node = parts.agent(str(self.layout.agent_config), os.environ, settings.AGENT_STOP_S)
         api = Api(self.base_url, timeout_s=2.0)
-        self.supervisor = Supervisor(
-            [
-                Stage(self._children(parts.stores(place)), ready=stores_answer),
-                Stage(
-                    self._children(servers),
-                    prepare=lambda: self._prepare(place),
-                    ready=lambda: servers_answer(place),
-                ),
-                Stage(self._children([parts.front(place)]), ready=lambda: api.answers("/readyz")),
-                Stage(self._children([node])),
-            ]
-        )
+        stages = [
+            Stage(self._children(parts.stores(place)), ready=stores_answer),
+            Stage(
+                self._children(servers),
+                prepare=lambda: self._prepare(place),
+                ready=lambda: servers_answer(place),
+            ),
+            Stage(self._children([parts.front(place)]), ready=lambda: api.answers("/readyz")),
+            Stage(self._children([node])),
+        ]
+        self.supervisor = Supervisor(stages[:1] if options["stores_only"] else stages)
         self.supervisor.take_signals()
         self.say("Starting PostgreSQL and Redis ...")
         try:

@@ -1,0 +1,135 @@
+"""The file of a backup: a tar with the database, the stored files, the usage journals and a manifest.
+
+Owns the order in which parts are taken, so that together they are whole while the server works:
+- journals are linked first and read last: a line that is no row yet at the database's moment is in
+  its journal, and a line that is both is known by its request id and counts once;
+- stored files are read after the database: a file is written before its row.
+The keys are not in it. Never starts or stops a server.
+"""
+
+import json
+import os
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from apps.ops.backup import databases
+from apps.ops.preflight import NotReady
+
+FORMAT = 1
+MANIFEST, FILES, JOURNALS = "manifest.json", "files", "usage"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a server consists of, beside its keys."""
+
+    database: Mapping[str, Any]
+    files: Path
+    journals: Path
+
+
+def write(target: Path, sources: Sources, *, version: str, now: datetime) -> int:
+    """Make the backup file, whole or not at all and readable by its owner only; its size in bytes.
+
+    Raises NotReady, and OSError where the disk refuses.
+    """
+    kind = databases.kind_of(sources.database)
+    part = target.with_name(target.name + ".part")
+    part.unlink(missing_ok=True)
+    sources.journals.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="backup-", dir=target.parent) as scratch,
+            tempfile.TemporaryDirectory(prefix=".backup-", dir=sources.journals) as links,
+            os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
+            tarfile.open(fileobj=file, mode="w") as archive,
+        ):
+            _link_all(sources.journals, Path(links))
+            copy = Path(scratch) / databases.MEMBERS[kind]
+            databases.dump(sources.database, copy)
+            _link_all(sources.journals, Path(links))  # those begun meanwhile
+            manifest = {"format": FORMAT, "database": kind, "version": version, "made_at": now.isoformat()}
+            (Path(scratch) / MANIFEST).write_text(json.dumps(manifest))
+            archive.add(Path(scratch) / MANIFEST, MANIFEST)
+            archive.add(copy, copy.name)
+            _add_tree(archive, Path(links), JOURNALS)
+            _add_tree(archive, sources.files, FILES)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+    return target.stat().st_size
+
+
+def read_manifest(source: Path) -> dict[str, Any]:
+    """Raises NotReady where the file is no backup that this version reads."""
+    try:
+        with tarfile.open(source) as archive:
+            member = archive.extractfile(MANIFEST)
+            manifest: dict[str, Any] = json.loads(member.read()) if member else {}
+    except (OSError, tarfile.TarError, KeyError, ValueError) as error:
+        raise NotReady(f"{source} is no backup of HeteroFlow ({type(error).__name__}).") from None
+    if manifest.get("format") != FORMAT:
+        raise NotReady(f"{source} has format {manifest.get('format')}; this version reads format {FORMAT}.")
+    return manifest
+
+
+def restore(source: Path, sources: Sources) -> None:
+    """Put everything of the backup in its place; what was there is gone. Raises NotReady or OSError."""
+    manifest, kind = read_manifest(source), databases.kind_of(sources.database)
+    if manifest["database"] != kind:
+        raise NotReady(
+            f"{source} holds a database of {manifest['database']}, and this server runs on {kind}."
+        )
+    sources.files.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="restore-", dir=sources.files.parent) as scratch:
+        room = Path(scratch)
+        try:
+            with tarfile.open(source) as archive:
+                archive.extractall(room, filter="data")
+        except tarfile.TarError as error:
+            raise NotReady(f"{source} is damaged ({type(error).__name__}); take another backup.") from None
+        databases.check(kind, room / databases.MEMBERS[kind])
+        databases.load(sources.database, room / databases.MEMBERS[kind])
+        for name, place in ((FILES, sources.files), (JOURNALS, sources.journals)):
+            (room / name).mkdir(exist_ok=True)
+            if place.exists():
+                place.rename(room / f"former-{name}")
+            (room / name).rename(place)
+            place.chmod(0o700)
+
+
+def _link_all(folder: Path, links: Path) -> None:
+    """A second name for each journal: it stays readable to its end when the flusher removes the first."""
+    for path in folder.glob("*.jsonl"):
+        try:
+            os.link(path, links / path.name)
+        except (FileExistsError, FileNotFoundError):  # linked before, or finished and gone just now
+            continue
+
+
+def _add_tree(archive: tarfile.TarFile, folder: Path, name: str) -> None:
+    archive.addfile(_folder(name))
+    for path in sorted(folder.rglob("*")):
+        inside = f"{name}/{path.relative_to(folder)}"
+        if path.is_dir():
+            archive.addfile(_folder(inside))
+            continue
+        try:
+            with path.open("rb") as content:
+                member = archive.gettarinfo(arcname=inside, fileobj=content)
+                member.type, member.linkname = tarfile.REGTYPE, ""  # a journal has a second name
+                member.size = os.fstat(content.fileno()).st_size
+                archive.addfile(member, content)
+        except FileNotFoundError:  # an old log that was tidied just now
+            continue
+
+
+def _folder(name: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.mode = tarfile.DIRTYPE, 0o700
+    return member
