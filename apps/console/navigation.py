@@ -71,6 +71,9 @@ SIDEBAR = {
             "title": _("Loops"),
             "separator": True,
             "items": [
+                _item(_("Alerts"), "notifications", "alerts_alert"),
+                _item(_("Webhooks"), "webhook", "alerts_webhook"),
+                _item(_("Deliveries"), "outgoing_mail", "alerts_delivery"),
                 _item(_("Last runs"), "sync", "core_tickrun"),
                 _item(_("Leases"), "lock_clock", "core_lease"),
                 _item(_("Published tables"), "published_with_changes", "core_publishedversion"),

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from apps.console.columns import COLUMNS
 
 APPS = {
+    "alerts": _("Alerts"),
     "catalog": _("Models"),
     "core": _("Loops"),
     "fleet": _("Machines"),
@@ -24,6 +25,9 @@ APPS = {
 
 # one and many
 ROWS = {
+    "alerts.Alert": (_("alert"), _("alerts")),
+    "alerts.Delivery": (_("delivery"), _("deliveries")),
+    "alerts.Webhook": (_("webhook"), _("webhooks")),
     "catalog.CatalogModel": (_("model"), _("models")),
     "core.AuditEntry": (_("act"), _("audit trail")),
     "core.Lease": (_("lease"), _("leases")),
@@ -32,7 +36,6 @@ ROWS = {
     "fleet.Card": (_("card"), _("cards")),
     "fleet.JoinToken": (_("join token"), _("join tokens")),
     "fleet.Node": (_("node"), _("nodes")),
-    "fleet.NodeAlert": (_("alert"), _("alerts")),
     "fleet.Port": (_("port"), _("ports")),
     "routing.InferenceEndpoint": (_("endpoint"), _("endpoints")),
     "routing.ModelRoute": (_("model route"), _("model routes")),

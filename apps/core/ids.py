@@ -19,6 +19,9 @@ PREFIXES = {
     "job": "job_",
     "join_token": "jt-",
     "model": "mdl-",
+    "alert": "alr-",
+    "webhook": "whk-",
+    "delivery": "dlv-",
     "link": "lnk-",
     "session": "ses-",
 }

@@ -185,6 +185,11 @@ TEXTS: dict[str, Promise] = {
     "door_refuses": _("It refuses the server's line: the two clocks are far apart, or it is another node."),
     "door_no_door": _("What answers there is no door."),
     # what was done, in the audit trail
+    "did_acknowledge_alert": _("acknowledged the alert"),
+    "did_create_webhook": _("created the webhook"),
+    "did_change_webhook": _("changed the webhook"),
+    "did_delete_webhook": _("deleted the webhook"),
+    "did_test_webhook": _("sent a test to the webhook"),
     "did_sign_in": _("signed in"),
     "did_fail_sign_in": _("failed to sign in"),
     "did_lock_sign_in": _("was locked out of signing in"),
@@ -266,6 +271,29 @@ TEXTS: dict[str, Promise] = {
         "Deleted. Its agent is refused from now on and says so in its log; engines that still run there go on"
         " until somebody ends them on the machine."
     ),
+    # alerts, beside those that are reasons too
+    "node_door_closed": _("The server can not reach the door of node %(node)s (%(reason)s)."),
+    "card_lost": _("Card %(card)s of node %(node)s is not reported any more."),
+    "all_nodes_silent": _(
+        "All %(nodes)s nodes fell silent at once: the fault may be here, so nothing is moved yet."
+    ),
+    "loop_failing": _("The loop %(loop)s failed %(failures)s times in a row."),
+    "loop_late": _(
+        "The loop %(loop)s is late: its period is %(period_s)s s, and it has not run for three of them."
+    ),
+    "tasks_waiting": _("%(tasks)s task(s) have waited for a place for more than %(after_s)s s."),
+    "usage_behind": _("Usage on host %(host)s has waited for more than %(after_s)s s to become rows."),
+    # webhooks
+    "too_short": _("%(field)s must have at least %(min)s characters."),
+    "bad_webhook_url": _("%(field)s is %(value)s; use http:// or https://, a host, and no user name."),
+    "webhook_private": _(
+        "It leads to an address of the inner network; allow those by WEBHOOK_ALLOW_PRIVATE, or use another."
+    ),
+    "webhook_unresolved": _("The host's name leads to no address."),
+    "webhook_unreachable": _("No connection."),
+    "webhook_timed_out": _("No answer in time."),
+    "webhook_tls": _("The certificate is not to be trusted."),
+    "webhook_refused": _("It answered with another status than 2xx."),
     # warnings
     "endpoint_without_port": _(
         "enable_api was asked for, but no port is mapped, so no endpoint was made; add one to task.ports."

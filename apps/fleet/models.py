@@ -124,25 +124,6 @@ class Port(models.Model):
         return f"{self.node}:{self.number}"
 
 
-class NodeAlert(models.Model):
-    """Something about a node that an operator should look at, such as a second machine that uses its
-    credential (AGENT-02). One row per node and code: repeats raise `times` and renew `last_at`."""
-
-    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="alerts")
-    code = models.CharField(max_length=50)
-    params = models.JSONField(default=dict)
-    first_at = models.DateTimeField()
-    last_at = models.DateTimeField()
-    times = models.PositiveIntegerField(default=1)
-
-    class Meta:
-        ordering = ["-last_at"]
-        constraints = [models.UniqueConstraint(fields=["node", "code"], name="one_alert_a_code")]
-
-    def __str__(self) -> str:
-        return f"{self.node}: {self.code} x{self.times}"
-
-
 class JoinToken(models.Model):
     """A one-time token that lets a machine become a node. Redeemed once; a repeat with the same
     secret hash gives the same node."""

@@ -15,6 +15,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from agent.contract.states import State
+from apps.alerts.kinds import KINDS
+from apps.alerts.selectors import count_due, count_open
 from apps.core.clock import utc_now
 from apps.core.models import Lease, TickRun
 from apps.fleet.models import Card, DoorState, Node
@@ -43,7 +45,7 @@ class RowMetrics:
 
 def read_rows(now: datetime) -> list[Metric]:
     """All metrics of rows at a moment. Raises DatabaseError."""
-    return [*_loops(now), *_leases(), *_nodes(now), *_work()]
+    return [*_loops(now), *_leases(), *_nodes(now), *_work(), *_alerts()]
 
 
 def _loops(now: datetime) -> list[Metric]:
@@ -118,6 +120,17 @@ def _work() -> list[Metric]:
         tasks.add_metric([state], count)
     claims = Claim.objects.filter(released_at__isnull=True).count()
     return [tasks, pending, _one("heteroflow_claims", "Placements that hold room on a node.", claims)]
+
+
+def _alerts() -> list[Metric]:
+    alerts = _family("heteroflow_alerts_open", "Open alerts by code.", "code")
+    counts = count_open()
+    for code in KINDS:
+        alerts.add_metric([code], counts.get(code, 0))
+    return [
+        alerts,
+        _one("heteroflow_alert_messages_waiting", "Messages to webhooks on their way.", count_due()),
+    ]
 
 
 def _family(name: str, text: str, *labels: str) -> GaugeMetricFamily:

@@ -5,15 +5,17 @@ applied to those. Sums only; limits and budgets are not decided here.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from pathlib import Path
 
+import msgspec
 from django.db.models import Count, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
 from apps.tenants.models import Role, Tenant
 from apps.tenants.scope import READS_ALL, Viewer
-from apps.usage.models import UsageRecord
-from apps.usage.record import Ending
+from apps.usage.models import UsageFile, UsageRecord
+from apps.usage.record import Ending, UsageEntry
 
 
 @dataclass(frozen=True)
@@ -73,3 +75,21 @@ def use_by_model(viewer: Viewer, *, since: datetime, until: datetime) -> list[Mo
 def _public_ids(viewer: Viewer, roles: frozenset[Role]) -> list[str]:
     wanted = viewer.tenants_with(roles)
     return list(Tenant.objects.filter(pk__in=wanted).values_list("public_id", flat=True))
+
+
+def oldest_waiting(folder: Path) -> datetime | None:
+    """When the oldest call began that stands in this host's usage files and is no row yet; None where all
+    are. One statement; a line that can't be read is the flusher's business and passed over."""
+    oldest: float | None = None
+    offsets = dict(UsageFile.objects.values_list("name", "offset"))
+    for path in folder.glob("usage-*.jsonl") if folder.is_dir() else ():
+        try:
+            with path.open("rb") as lines:
+                lines.seek(offsets.get(path.name, 0))
+                line = lines.readline()
+            began = msgspec.json.decode(line, type=UsageEntry).started_at if line.endswith(b"\n") else None
+        except (FileNotFoundError, msgspec.DecodeError):
+            continue
+        if began is not None and (oldest is None or began < oldest):
+            oldest = began
+    return None if oldest is None else datetime.fromtimestamp(oldest, UTC)

@@ -36,6 +36,7 @@ INSTALLED_APPS = [
     "channels",
     "axes",
     "apps.core.apps.CoreConfig",
+    "apps.alerts.apps.AlertsConfig",
     "apps.tenants.apps.TenantsConfig",
     "apps.fleet.apps.FleetConfig",
     "apps.catalog.apps.CatalogConfig",
@@ -249,6 +250,23 @@ DEMO_WAIT_S = env.float("DEMO_WAIT_S", default=300.0)
 
 # Gateway.
 HETEROFLOW_USAGE_DIR = DATA_DIR / "usage"
+
+# Alerts (OPS-09): how often conditions are looked at, and from when on they are worth an alert.
+ALERT_WATCH_PERIOD_S = env.float("ALERT_WATCH_PERIOD_S", default=10.0)
+ALERT_PENDING_S = env.float("ALERT_PENDING_S", default=600.0)
+ALERT_LOOP_FAILURES = env.int("ALERT_LOOP_FAILURES", default=3)
+ALERT_USAGE_BEHIND_S = env.float("ALERT_USAGE_BEHIND_S", default=120.0)
+ALERT_QUIET_S = env.float("ALERT_QUIET_S", default=3600.0)  # what happened once is over after so long
+ALERT_KEEP_S = env.float("ALERT_KEEP_S", default=30 * 86400.0)
+# Webhooks: retried with doubling pauses, given up after a day; see docs/alerts.md.
+ALERT_DELIVERY_PERIOD_S = env.float("ALERT_DELIVERY_PERIOD_S", default=5.0)
+WEBHOOK_TIMEOUT_S = env.float("WEBHOOK_TIMEOUT_S", default=3.0)
+WEBHOOK_BUDGET_S = env.float("WEBHOOK_BUDGET_S", default=5.0)
+WEBHOOK_RETRY_S = env.float("WEBHOOK_RETRY_S", default=5.0)
+WEBHOOK_RETRY_MAX_S = env.float("WEBHOOK_RETRY_MAX_S", default=3600.0)
+WEBHOOK_GIVE_UP_S = env.float("WEBHOOK_GIVE_UP_S", default=86400.0)
+# Whether webhooks may go to addresses of the inner network and of this machine.
+WEBHOOK_ALLOW_PRIVATE = env.bool("WEBHOOK_ALLOW_PRIVATE", default=False)
 
 # `/metrics`: for the bearer of the token; without one, in the embedded profile, for this machine itself.
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")

@@ -7,6 +7,7 @@ from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 
 from apps.console.admin import (
+    alerts,
     audit,
     cards,
     catalog,
@@ -27,6 +28,7 @@ from apps.console.admin import (
 admin.site.index_title = _("Overview")
 
 __all__ = [
+    "alerts",
     "audit",
     "cards",
     "catalog",

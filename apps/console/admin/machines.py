@@ -5,14 +5,17 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
+from apps.alerts.selectors import open_alerts_of
 from apps.console.admin.base import OperatorAdmin, ReadOnlyRows, ago, coloured
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.fleet import services
-from apps.fleet.models import Card, DoorState, Node, NodeAlert
+from apps.fleet.models import Card, DoorState, Node
 from apps.fleet.selectors import has_door, is_online
 from apps.fleet.services.changes import PLAIN_FIELDS
 from apps.tenants.scope import viewer_of
@@ -26,17 +29,6 @@ class CardRows(ReadOnlyRows):
     @display(description=_("used MB"))
     def used_mb(self, row: Card) -> int | None:
         return row.sample.vram_used_mb if hasattr(row, "sample") else None
-
-
-class AlertRows(ReadOnlyRows):
-    model = NodeAlert
-    fields = ["sentence", "times", "first_at", "last_at"]
-    readonly_fields = fields
-    show_change_link = False
-
-    @display(description=_("what"))
-    def sentence(self, row: NodeAlert) -> str:
-        return texts.say(row.code, row.params)
 
 
 @admin.register(Node)
@@ -57,7 +49,7 @@ class NodeAdmin(OperatorAdmin):
     search_fields = ["name", "hostname", "public_id", "machine_id"]
     list_select_related = ["liveness"]
     autocomplete_fields = ["allowed_tenants", "allowed_groups"]
-    inlines = [CardRows, AlertRows]
+    inlines = [CardRows]
     actions_list = ["new_join_token"]
     actions_detail = ["cordon", "uncordon"]
     actions = ["cordon_selected", "uncordon_selected"]
@@ -70,6 +62,7 @@ class NodeAdmin(OperatorAdmin):
         "open_for_work",
         "door",
         "door_reason",
+        "alerts",
         "clock",
         "runtime",
         "agent_version",
@@ -83,7 +76,7 @@ class NodeAdmin(OperatorAdmin):
         "joined_at",
     ]
     fieldsets = (
-        (None, {"fields": ["name", "online", "last_seen", "open_for_work", "pool", "labels"]}),
+        (None, {"fields": ["name", "online", "last_seen", "open_for_work", "alerts", "pool", "labels"]}),
         (_("Who may use it"), {"fields": ["open_to_all", "allowed_tenants", "allowed_groups"]}),
         (
             _("Machine"),
@@ -123,6 +116,12 @@ class NodeAdmin(OperatorAdmin):
     @display(description=_("last seen"), ordering="liveness__last_seen_at")
     def last_seen(self, row: Node) -> str | None:
         return ago(row.liveness.last_seen_at, utc_now()) if hasattr(row, "liveness") else None
+
+    @display(description=_("open alerts"))
+    def alerts(self, row: Node) -> SafeString | str:
+        found = open_alerts_of([row.public_id]).get(row.public_id, [])
+        told = [(texts.say(alert.code, alert.params),) for alert in found]
+        return format_html_join("", "<p>{}</p>", told) if told else "-"
 
     @display(description=_("clock off by"))
     def clock(self, row: Node) -> str | None:

@@ -6,9 +6,10 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.alerts.models import Alert
 from apps.core import texts
 from apps.core.serializers import Body
-from apps.fleet.models import Card, CardSample, DoorState, JoinToken, Node, NodeAlert
+from apps.fleet.models import Card, CardSample, DoorState, JoinToken, Node
 from apps.fleet.selectors import has_door, is_online
 
 
@@ -47,10 +48,18 @@ class NodeShape(serializers.ModelSerializer[Node]):
         return [str(engine["name"]) for engine in node.engines]
 
 
-class NodeAlertShape(serializers.ModelSerializer[NodeAlert]):
+class NodeAlertShape(serializers.ModelSerializer[Alert]):
+    """An open alert about a node; `text` is its sentence."""
+
+    id = serializers.CharField(source="public_id", read_only=True)
+    text = serializers.SerializerMethodField()
+
     class Meta:
-        model = NodeAlert
-        fields = ["code", "params", "first_at", "last_at", "times"]
+        model = Alert
+        fields = ["id", "code", "params", "text", "opened_at", "last_at", "times", "acknowledged_at"]
+
+    def get_text(self, alert: Alert) -> str:
+        return texts.say(alert.code, alert.params)
 
 
 class DoorReasonShape(serializers.Serializer[Any]):
@@ -75,7 +84,7 @@ class NodeForOperatorShape(NodeShape):
     last_seen_at = serializers.DateTimeField(source="liveness.last_seen_at", read_only=True, default=None)
     clock_skew_s = serializers.FloatField(source="liveness.clock_skew_s", read_only=True, default=None)
     door = serializers.SerializerMethodField()
-    alerts = NodeAlertShape(many=True, read_only=True)
+    alerts = serializers.SerializerMethodField()
 
     class Meta(NodeShape.Meta):
         fields = [
@@ -95,6 +104,11 @@ class NodeForOperatorShape(NodeShape):
             "alerts",
             "joined_at",
         ]
+
+    @extend_schema_field(NodeAlertShape(many=True))
+    def get_alerts(self, node: Node) -> list[dict[str, Any]]:
+        found: dict[str, list[Alert]] = self.context["alerts"]
+        return [dict(row) for row in NodeAlertShape(found.get(node.public_id, []), many=True).data]
 
     @extend_schema_field(DoorShape(allow_null=True))
     def get_door(self, node: Node) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from apps.alerts.selectors import open_alerts_of
 from apps.core import scopes
 from apps.core.clock import utc_now
 from apps.core.errors import Forbidden
@@ -25,7 +26,13 @@ def _shape(viewer: Viewer) -> type[shapes.NodeShape]:
 
 def _rows(viewer: Viewer) -> Any:
     rows = selectors.nodes(viewer).select_related("liveness").prefetch_related("cards__sample")
-    return rows.prefetch_related("alerts", *_LISTS) if viewer.is_operator else rows
+    return rows.prefetch_related(*_LISTS) if viewer.is_operator else rows
+
+
+def _context(viewer: Viewer, nodes: list[Node]) -> dict[str, Any]:
+    """What the shapes need besides the rows; alerts are for operators."""
+    ids = [node.public_id for node in nodes] if viewer.is_operator else []
+    return {"now": utc_now(), "alerts": open_alerts_of(ids)}
 
 
 class NodeList(GenericAPIView[Any]):
@@ -39,8 +46,8 @@ class NodeList(GenericAPIView[Any]):
     def get(self, request: Request) -> Response:
         """The nodes that one's tenants may use, without internals; all, in full, for operators."""
         viewer = viewer_of(request.user)
-        page = self.paginate_queryset(_rows(viewer).order_by("name", "pk"))
-        shape = _shape(viewer)(page, many=True, context={"now": utc_now()})
+        page = list(self.paginate_queryset(_rows(viewer).order_by("name", "pk")) or [])
+        shape = _shape(viewer)(page, many=True, context=_context(viewer, page))
         return self.get_paginated_response(shape.data)
 
 
@@ -75,7 +82,7 @@ class NodeDetail(GenericAPIView[Any]):
     @staticmethod
     def _answer(viewer: Viewer, pk: int) -> Response:
         node = _rows(viewer).get(pk=pk)
-        return Response(_shape(viewer)(node, context={"now": utc_now()}).data)
+        return Response(_shape(viewer)(node, context=_context(viewer, [node])).data)
 
 
 class JoinTokens(GenericAPIView[Any]):

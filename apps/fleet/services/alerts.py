@@ -1,19 +1,12 @@
-"""Alerts on nodes: something that an operator should look at, counted instead of repeated."""
+"""Alerts about nodes: what the alerts app keeps, with the node as its object."""
 
 from datetime import datetime
 
-from django.db import transaction
-from django.db.models import F
-
+from apps.alerts import services
 from apps.core.errors import Value
-from apps.fleet.models import Node, NodeAlert
+from apps.fleet.models import Node
 
 
 def raise_alert(*, node: Node, code: str, now: datetime, **params: Value) -> None:
-    """Note an alert, or count one more of its code with the latest parameters."""
-    with transaction.atomic():
-        row, new = NodeAlert.objects.get_or_create(
-            node=node, code=code, defaults={"params": params, "first_at": now, "last_at": now}
-        )
-        if not new:
-            NodeAlert.objects.filter(pk=row.pk).update(times=F("times") + 1, last_at=now, params=params)
+    """Note something that happened on a node, with the node's name among the sentence's values."""
+    services.raise_alert(code=code, object_id=node.public_id, now=now, node=node.name, **params)

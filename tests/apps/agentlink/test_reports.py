@@ -7,7 +7,8 @@ from agent.contract import messages as m
 from agent.contract.codes import Code, Reason
 from agent.contract.states import Observed, Phase
 from apps.agentlink import services
-from apps.fleet.models import Liveness, NodeAlert
+from apps.alerts.models import Alert
+from apps.fleet.models import Liveness
 from apps.workloads import services as workloads
 from apps.workloads.models import Claim, Event, Task
 from tests import factories
@@ -105,8 +106,11 @@ def test_one_that_breaks_is_marked_and_the_rest_goes_on(agent, node, taken, monk
     loading = report(taken, 1, Phase.LOADING, Observed.STARTING)
     assert send(agent, loading, report(taken, 2), report(taken, 3)) == m.ReportReply(3)
     assert state(taken) == ("running", "ready")
-    alert = NodeAlert.objects.get(node=node)
-    assert (alert.code, alert.params) == ("report_failed", {"task": taken.public_id, "why": "KeyError"})
+    alert = Alert.objects.get(object_id=node.public_id)
+    assert (alert.code, alert.params) == (
+        "report_failed",
+        {"node": node.name, "task": taken.public_id, "why": "KeyError"},
+    )
     assert "KeyError" in caplog.text
 
 
@@ -115,7 +119,7 @@ def test_one_that_can_not_be_is_marked_too(agent, node, taken, attempt):
     impossible = m.TaskReport(1, taken.public_id, attempt, Phase.READY, Observed.READY)
     assert send(agent, impossible, report(taken, 2)) == m.ReportReply(2)
     assert state(taken) == ("running", "ready")
-    assert NodeAlert.objects.get(node=node).params["why"] == "Invalid"
+    assert Alert.objects.get(object_id=node.public_id).params["why"] == "Invalid"
 
 
 def test_a_database_that_goes_away_in_between_loses_nothing(agent, taken, monkeypatch):
@@ -134,7 +138,7 @@ def test_a_database_that_goes_away_in_between_loses_nothing(agent, taken, monkey
     assert state(taken) == ("scheduling", "loading")
     assert send(agent, *reports) == m.ReportReply(2)
     assert state(taken) == ("running", "ready")
-    assert not NodeAlert.objects.exists()
+    assert not Alert.objects.exists()
 
 
 def test_texts_that_no_database_keeps_are_made_fit(agent, taken):
@@ -145,7 +149,7 @@ def test_texts_that_no_database_keeps_are_made_fit(agent, taken):
     stored = str(Task.objects.values("last_error", "reason_params").get(pk=taken.pk))
     assert "\0" not in stored
     assert "\\x00" not in stored
-    assert not NodeAlert.objects.exists()
+    assert not Alert.objects.exists()
 
 
 @pytest.mark.req("OPS-08")

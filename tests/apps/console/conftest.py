@@ -6,9 +6,10 @@ import pytest
 from django.test import Client
 
 from agent.contract.states import State
+from apps.alerts.models import Alert, Delivery, Webhook
 from apps.catalog.models import CatalogModel
 from apps.core.models import AuditEntry, Lease, PublishedVersion, TickRun
-from apps.fleet.models import NodeAlert, Port
+from apps.fleet.models import Port
 from apps.routing.models import InferenceEndpoint, ModelRoute
 from apps.streams.models import LogChunk
 from apps.tenants.models import User
@@ -55,7 +56,19 @@ def full(operator: User) -> dict[str, Any]:
         tenant=tenant, created_by=member, name="e", group=group, api_key=key, port=8000
     )
     Port.objects.create(node=node, number=20000, owner=task.public_id, attempt=1, container_port=8000)
-    NodeAlert.objects.create(node=node, code="clock_skew", params={"skew_s": 90}, first_at=NOW, last_at=NOW)
+    alert = Alert.objects.create(
+        code="clock_skew",
+        object_id=node.public_id,
+        params={"node": node.name, "skew_s": 90},
+        opened_at=NOW,
+        last_at=NOW,
+    )
+    webhook = Webhook.objects.create(
+        name="pager", url="https://pager.example/hook", secret="very-secret-value", created_at=NOW
+    )
+    Delivery.objects.create(
+        webhook=webhook, alert=alert, event="opened", body="{}", created_at=NOW, next_at=NOW
+    )
     CatalogModel.objects.create(name="tiny-model", path="/m/t.gguf", image="llama.cpp:server")
     UsageRecord.objects.create(
         request_id="r-1", started_at=NOW, path="/v1/chat/completions", ending="completed", http_status=200

@@ -63,7 +63,6 @@ def test_every_model_of_ours_is_registered() -> None:
         "CardSample",
         "Liveness",
         "CardClaim",
-        "NodeAlert",
     }  # shown on their node's, card's, claim's page
     missing = {m.__name__ for m in ours - set(admin.site._registry)} - inline
     assert not missing

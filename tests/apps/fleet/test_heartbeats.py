@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from agent.contract.messages import CardReport, DialTarget, EngineReport, HeartbeatRequest, HostReport
 from agent.contract.states import RuntimeKind
+from apps.alerts.models import Alert
 from apps.core import versions
 from apps.core.errors import Invalid, Refusal
 from apps.fleet import selectors, services
-from apps.fleet.models import Card, CardSample, Liveness, Node, NodeAlert
+from apps.fleet.models import Card, CardSample, Liveness, Node
 from apps.fleet.services.measures import changed_enough
 from tests import factories
 
@@ -124,13 +125,13 @@ def test_another_machine_with_the_credential_is_refused_with_an_alert(node, capl
         with pytest.raises(Refusal) as refused:
             beat(node, 50, machine_id="stolen", now=NOW + timedelta(minutes=times), incarnation="thief")
         assert (refused.value.code, refused.value.status) == ("machine_mismatch", 403)
-        alert = NodeAlert.objects.get(node=node)
+        alert = Alert.objects.get(object_id=node.public_id)
         assert (alert.code, alert.times, alert.last_at) == (
             "machine_mismatch",
             times,
             NOW + timedelta(minutes=times),
         )
-    assert alert.first_at == NOW + timedelta(minutes=1)
+    assert alert.opened_at == NOW + timedelta(minutes=1)
     assert live(node).incarnation == "run-a" and live(node).last_seen_at == NOW
     assert "another machine" in caplog.text
 
@@ -141,7 +142,7 @@ def test_age_is_by_the_servers_clock_and_skew_is_only_a_warning(node, off_s):
     outcome = beat(node, sent_at=NOW.timestamp() + off_s)
     assert outcome.accepted and outcome.skew_s == off_s
     beat(node, sequence=2, sent_at=NOW.timestamp() + off_s)
-    assert [alert.times for alert in node.alerts.filter(code="clock_skew")] == [1] * (abs(off_s) > 60)
+    assert [alert.times for alert in Alert.objects.filter(object_id=node.public_id)] == [1] * (abs(off_s) > 60)
     assert selectors.is_online(live(node).last_seen_at, NOW + timedelta(seconds=29))
     assert live(node).clock_skew_s == off_s
 

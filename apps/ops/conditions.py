@@ -1,0 +1,111 @@
+"""What is wrong now and lasts, as findings for alerts (OPS-09): machines, loops, queue, usage.
+
+Owns when a reading is worth an alert. One function a topic, each with the codes that it judges; a topic that
+can't be read judges nothing. Writes no row.
+"""
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+
+from agent.contract.states import State
+from apps.alerts.services import Found
+from apps.core.models import TickRun
+from apps.core.ticks import REGISTRY
+from apps.fleet.models import Card, DoorState, Liveness
+from apps.fleet.selectors import is_online, silent_before
+from apps.recovery.policy.silence import Heard, Terms, judge
+from apps.usage.selectors import oldest_waiting
+from apps.workloads.models import Task
+
+PERIODS_LATE = 3
+
+
+@dataclass(frozen=True)
+class Topic:
+    """`read(now, since)`: what holds now. `since`: from when on this loop has been looking without a gap;
+    what is silent only because nobody listened is nobody's fault."""
+
+    codes: tuple[str, ...]
+    read: Callable[[datetime, datetime], list[Found]]
+
+
+def read_nodes(now: datetime, since: datetime) -> list[Found]:
+    """Lost nodes; closed doors of nodes that are heard; all silent at once, the fault being here."""
+    rows = list(Liveness.objects.filter(last_seen_at__isnull=False).select_related("node"))
+    found = []
+    for row in rows:
+        node = row.node
+        if row.declared_lost_at is not None:
+            params = {"node": node.name, "silent_s": settings.NODE_SILENT_S}
+            found.append(Found("node_lost", node.public_id, params))
+        elif row.door_state == DoorState.CLOSED and is_online(row.last_seen_at, now):
+            params = {"node": node.name, "reason": row.door_reason}
+            found.append(Found("node_door_closed", node.public_id, params))
+    heard = [Heard(row.node_id, row.last_seen_at, row.declared_lost_at) for row in rows if row.last_seen_at]
+    terms = Terms(silent_s=settings.NODE_SILENT_S, all_silent_s=settings.ALL_SILENT_S)
+    if spared := judge(heard, listening=since, now=now, terms=terms).held_back:
+        found.append(Found("all_nodes_silent", "", {"nodes": len(spared)}))
+    return found
+
+
+def read_cards(now: datetime, since: datetime) -> list[Found]:
+    """Cards that left the heartbeat of a node that is heard: a lost node tells nothing of its cards."""
+    gone = Card.objects.filter(present=False, node__liveness__last_seen_at__gte=silent_before(now))
+    return [
+        Found(
+            "card_lost",
+            f"{card.node.public_id}/{card.uuid}"[:150],
+            {"node": card.node.name, "card": card.uuid},
+        )
+        for card in gone.select_related("node")
+    ]
+
+
+def read_loops(now: datetime, since: datetime) -> list[Found]:
+    """Loops that fail again and again, and those that don't run. A loop that never ran has no row yet and
+    counts from `since`."""
+    runs = {run.name: run for run in TickRun.objects.all()}
+    found = []
+    for name, loop in REGISTRY.items():
+        run = runs.get(name)
+        if run is not None and run.failures_in_a_row >= settings.ALERT_LOOP_FAILURES:
+            found.append(Found("loop_failing", name, {"loop": name, "failures": run.failures_in_a_row}))
+        last = run.finished_at if run is not None else None
+        patience = timedelta(seconds=PERIODS_LATE * loop.period_s + settings.TICK_LEASE_TTL_S)
+        if now - max(last or since, since) > patience:
+            found.append(Found("loop_late", name, {"loop": name, "period_s": loop.period_s}))
+    return found
+
+
+def read_queue(now: datetime, since: datetime) -> list[Found]:
+    """Tasks that have waited for a place for long."""
+    before = now - timedelta(seconds=settings.ALERT_PENDING_S)
+    count = Task.objects.filter(
+        state=State.PENDING, state_since__lt=before, group__deleted_at__isnull=True
+    ).count()
+    return (
+        [Found("tasks_waiting", "", {"tasks": count, "after_s": settings.ALERT_PENDING_S})] if count else []
+    )
+
+
+def read_usage(now: datetime, since: datetime) -> list[Found]:
+    """Calls in this host's usage files that don't become rows. Each host with a worker looks at its own."""
+    oldest = oldest_waiting(Path(settings.HETEROFLOW_USAGE_DIR))
+    if oldest is None or (now - oldest).total_seconds() <= settings.ALERT_USAGE_BEHIND_S:
+        return []
+    host = socket.gethostname()[:150]
+    return [Found("usage_behind", host, {"host": host, "after_s": settings.ALERT_USAGE_BEHIND_S})]
+
+
+TOPICS = (
+    Topic(("node_lost", "node_door_closed", "all_nodes_silent"), read_nodes),
+    Topic(("card_lost",), read_cards),
+    Topic(("loop_failing", "loop_late"), read_loops),
+    Topic(("tasks_waiting",), read_queue),
+    Topic(("usage_behind",), read_usage),
+)

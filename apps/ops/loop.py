@@ -1,0 +1,60 @@
+"""Looks at what is wrong and lets alerts be it (OPS-09). Owns the order and that one topic that can't be
+read leaves its alerts as they are and the others their turn. What is wrong: `conditions.py`.
+"""
+
+import logging
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError
+
+from apps.alerts import services
+from apps.core.leases import Held
+from apps.core.models import TickRun
+from apps.core.ticks import tick
+from apps.ops import conditions
+from apps.recovery.policy.silence import listening_since
+
+log = logging.getLogger("heteroflow.ops")
+
+NAME = "ops.watch"
+
+
+@tick(NAME, every="ALERT_WATCH_PERIOD_S")
+def watch(lease: Held, now: datetime) -> dict[str, Any]:
+    """Judge each topic and settle its alerts in one transaction."""
+    since = _looking_since(now)
+    done: dict[str, Any] = {"looking_since": since.isoformat(), "opened": 0, "closed": 0}
+    unread: list[str] = []
+    for topic in conditions.TOPICS:
+        lease.renew(settings.TICK_LEASE_TTL_S)
+        try:
+            found = topic.read(now, since)
+        except (DatabaseError, InterfaceError):
+            raise
+        except Exception:
+            log.exception("alerts %s could not be judged; they stay as they are", ", ".join(topic.codes))
+            unread += topic.codes
+            continue
+        with lease.transaction():
+            opened, closed = services.settle_lasting(judged=topic.codes, found=found, now=now)
+        done["opened"] += opened
+        done["closed"] += closed
+    with lease.transaction():
+        done["closed"] += services.forget_old(now=now)
+    if unread:
+        done["unread"] = unread
+    return done
+
+
+def _looking_since(now: datetime) -> datetime:
+    """As recovery does it: after a start, and after a gap, everything gets its full time again."""
+    row = TickRun.objects.filter(name=NAME).first()
+    kept = row.detail.get("looking_since") if row is not None else None
+    return listening_since(
+        row.started_at if row is not None else None,
+        datetime.fromisoformat(kept) if isinstance(kept, str) else None,
+        now,
+        gap_s=3 * settings.ALERT_WATCH_PERIOD_S + settings.TICK_LEASE_TTL_S,
+    )
