@@ -64,6 +64,8 @@ SIDEBAR = {
                 _item(_("Memberships"), "badge", "tenants_membership"),
                 _item(_("Shared groups"), "share", "tenants_sharedgroup"),
                 _item(_("Users"), "group", "tenants_user"),
+                _item(_("Sessions"), "devices", "tenants_signedin"),
+                _item(_("One-time links"), "link", "tenants_onetimelink"),
                 _item(_("Audit trail"), "fact_check", "core_auditentry"),
             ],
         },

@@ -64,6 +64,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "apps.tenants.presence.Presence",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
@@ -108,6 +109,17 @@ AXES_ENABLE_ACCESS_FAILURE_LOG = False
 AXES_VERBOSE = False
 AXES_ENABLE_ADMIN = False  # its pages are not for our theme; the log and the 429 say what is needed
 AXES_LOCKOUT_CALLABLE = "apps.tenants.sign_in.lockout_response"
+# Sessions and one-time links (TEN-10).
+SESSION_SEEN_STEP_S = env.int("SESSION_SEEN_STEP_S", default=60)  # how exact "last seen" is
+SESSION_KEEP_S = env.int("SESSION_KEEP_S", default=90 * 86400)  # rows of sessions that nobody used since
+INVITATION_TTL_S = env.int("INVITATION_TTL_S", default=7 * 86400)
+RESET_TTL_S = env.int("RESET_TTL_S", default=86400)
+# E-mail goes out only where a server is named: EMAIL_URL=smtp+tls://user:password@host:587
+EMAIL_URL = env.str("EMAIL_URL", default="")
+if EMAIL_URL:
+    vars().update(env.email_url_config(EMAIL_URL))
+EMAIL_TIMEOUT = env.int("EMAIL_TIMEOUT_S", default=5)
+DEFAULT_FROM_EMAIL = env.str("EMAIL_FROM", default="heteroflow@localhost")
 LOGIN_URL = "portal:sign_in"
 LOGIN_REDIRECT_URL = "portal:services"
 SESSION_COOKIE_HTTPONLY = True
@@ -120,7 +132,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = env.int("API_BODY_MAX_BYTES", default=2 * 1024 * 1
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "rest_framework_simplejwt.authentication.JWTAuthentication",
+        "apps.tenants.api.authentication.TokenAuthentication",
         "apps.core.requests.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["apps.tenants.api.permissions.ByScope"],
@@ -174,6 +186,7 @@ UNFOLD = {
     "SITE_HEADER": "HeteroFlow",
     "SITE_SUBHEADER": _("operator console"),
     "SITE_URL": "/",
+    "LOGIN": {"form": "apps.console.sign_in.SignInForm"},
     "SHOW_HISTORY": False,
     "SHOW_LANGUAGES": True,
     "SITE_ICON": "/static/img/mark.svg",

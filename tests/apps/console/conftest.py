@@ -78,6 +78,8 @@ def full(operator: User) -> dict[str, Any]:
     Lease.objects.create(name="scheduling.place")
     PublishedVersion.objects.update_or_create(name="gateway")
     LogChunk.objects.create(task=task, attempt=1, start=0, end=3, file="logs/x", created_at=NOW)
+    factories.make_session(operator)
+    factories.make_invitation(tenant, member)
     AuditEntry.objects.create(
         at=NOW, actor="x", verb="rotate_key", object_kind="key", object_name="k", after={"prefix": "sk-1"}
     )
