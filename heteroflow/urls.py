@@ -3,9 +3,11 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from apps.portal.views.language import choose
+
 urlpatterns = [
     path("admin/", admin.site.urls),
-    path("i18n/", include("django.conf.urls.i18n")),
+    path("i18n/setlang/", choose, name="set_language"),
     path("api/", include("heteroflow.api")),
     path("agent/v1/", include("apps.agentlink.urls")),
     path("", include("apps.ops.urls")),

@@ -11,8 +11,21 @@ from typing import Any
 
 from agent.contract.states import Parallelism, State, TaskType
 from apps.core import secrets
+from apps.core.clock import utc_now
 from apps.fleet.models import Card, CardSample, JoinToken, Liveness, Node
-from apps.tenants.models import ApiKey, Membership, Quota, Role, SharedGroup, Tenant, User
+from apps.tenants.models import (
+    ApiKey,
+    LinkPurpose,
+    Membership,
+    OneTimeLink,
+    Quota,
+    Role,
+    SharedGroup,
+    SignedIn,
+    SignInWay,
+    Tenant,
+    User,
+)
 from apps.workloads.models import CardClaim, Claim, Task, TaskGroup
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -76,6 +89,28 @@ def make_key(tenant: Tenant | None = None, member: User | None = None, **fields:
         **fields,
     )
     return key, plain
+
+
+def make_session(user: User | None = None, *, now: datetime | None = None, **fields: Any) -> SignedIn:
+    """A program's session of a person, at this very moment where none is named."""
+    at = now or utc_now()
+    fields.setdefault("way", SignInWay.API)
+    return SignedIn.objects.create(user=user or make_user(), created_at=at, last_seen_at=at, **fields)
+
+
+def make_invitation(tenant: Tenant | None = None, by: User | None = None, **fields: Any) -> OneTimeLink:
+    """An open invitation as a member."""
+    at = utc_now()
+    fields.setdefault("sha256", secrets.sha256_hex(unique("link")))
+    fields.setdefault("role", Role.MEMBER)
+    return OneTimeLink.objects.create(
+        purpose=LinkPurpose.INVITE,
+        tenant=tenant or make_tenant(),
+        created_by=by,
+        created_at=at,
+        expires_at=at + timedelta(days=1),
+        **fields,
+    )
 
 
 # --- machines -------------------------------------------------------------------------------------

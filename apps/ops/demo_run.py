@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rest_framework_simplejwt.tokens import AccessToken
-
 from apps.ops import demo, demo_model, greeting
 from apps.ops.first_start import new_password
 from apps.ops.layout import Layout
 from apps.ops.rest import Api, ApiRefusal
 from apps.tenants.models import User
+from apps.tenants.sign_in import access_for
 
 RETRY_EVERY_S = 0.5
 Say = Callable[[str], None]
@@ -48,7 +47,7 @@ class DemoRun:
             people,
             demo_model.place(source, layout.models),
             demo_model.model_name(source),
-            {user.username: str(AccessToken.for_user(user)) for user in known},
+            {user.username: access_for(user, agent="manage.py up") for user in known},
         )
 
     def run(self, say: Say, stop: threading.Event, give_up_s: float) -> None:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from apps.portal.views import audit, keys, playground, services, sessions, usage
+from apps.portal.views import account, audit, keys, links, members, playground, services, sessions, usage
 
 app_name = "portal"
 
@@ -19,6 +19,18 @@ urlpatterns = [
     path("keys/", keys.key_list, name="keys"),
     path("keys/<str:key_id>/rotate/", keys.rotate, name="key_rotate"),
     path("keys/<str:key_id>/revoke/", keys.revoke, name="key_revoke"),
+    path("account/", account.account, name="account"),
+    path("account/profile/", account.save_profile, name="save_profile"),
+    path("account/password/", account.change_password, name="change_password"),
+    path("account/sessions/end-others/", account.end_others, name="end_others"),
+    path("account/sessions/<str:session_id>/end/", account.end_session, name="end_session"),
+    path("members/", members.member_list, name="members"),
+    path("members/<str:user_id>/role/", members.change_role, name="member_role"),
+    path("members/<str:user_id>/remove/", members.remove, name="member_remove"),
+    path("members/<str:user_id>/new-password/", members.offer_reset, name="member_reset"),
+    path("invitations/<str:link_id>/withdraw/", members.withdraw, name="invitation_withdraw"),
+    path("join/", links.join, name="join"),
+    path("new-password/", links.new_password, name="new_password"),
     path("audit/", audit.trail_list, name="audit"),
     path("usage/", usage.today, name="usage"),
     path("playground/", playground.playground, name="playground"),

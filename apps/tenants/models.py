@@ -1,4 +1,5 @@
-"""People and tenants: users, memberships, shared groups, quotas, API keys."""
+"""People and tenants: users, where they are signed in, one-time links, memberships, shared groups, quotas,
+API keys."""
 
 from django.contrib.auth.models import AbstractUser
 from django.db import models
@@ -108,3 +109,58 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}...)"
+
+
+class SignInWay(models.TextChoices):
+    WEB = "web", _("browser")
+    API = "api", _("program")
+
+
+class SignedIn(models.Model):
+    """One place where a person is signed in (TEN-10): a browser's session, or a refresh token with the
+    access tokens that come from it. Ended here, it is ended at once."""
+
+    public_id = PublicIdField(kind="session")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="signed_in")
+    way = models.CharField(max_length=10, choices=SignInWay.choices)
+    session_key = models.CharField(max_length=40, blank=True, default="", db_index=True, editable=False)
+    address = models.CharField(max_length=45, blank=True, default="")
+    agent = models.CharField(max_length=200, blank=True, default="")
+    created_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-last_seen_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.user}: {self.public_id}"
+
+
+class LinkPurpose(models.TextChoices):
+    INVITE = "invite", _("invitation")
+    RESET = "reset", _("new password")
+
+
+class OneTimeLink(models.Model):
+    """A link that works once (TEN-10): it makes whoever has it a member of `tenant`, or lets `user` set a
+    new password. Only its hash is kept."""
+
+    public_id = PublicIdField(kind="link")
+    purpose = models.CharField(max_length=10, choices=LinkPurpose.choices)
+    sha256 = models.CharField(max_length=64, unique=True, editable=False)
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.CASCADE, related_name="links")
+    role = models.CharField(max_length=10, choices=Role.choices, blank=True, default="")
+    user = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="links")
+    email = models.EmailField(blank=True, default="")
+    created_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="made_links")
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, editable=False)
+    withdrawn_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+
+    def __str__(self) -> str:
+        return self.public_id

@@ -7,12 +7,16 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
-from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextInputWidget
+from unfold.widgets import (
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+)
 
 from apps.console.admin.base import OperatorAdmin, ReadOnlyRows, coloured
 from apps.core.clock import utc_now
-from apps.tenants import services
-from apps.tenants.models import Membership, SharedGroup, Tenant, TenantStatus
+from apps.tenants import mailing, services
+from apps.tenants.models import Membership, Role, SharedGroup, Tenant, TenantStatus
 from apps.tenants.quotas import KINDS
 from apps.tenants.scope import viewer_of
 
@@ -70,6 +74,15 @@ class SuspendForm(forms.Form):
     )
 
 
+class InviteForm(forms.Form):
+    """What an invited person becomes."""
+
+    role = forms.ChoiceField(label=_("Role"), choices=Role.choices, widget=UnfoldAdminSelectWidget())
+    email = forms.EmailField(
+        label=_("E-mail"), required=False, widget=UnfoldAdminTextInputWidget(), max_length=254
+    )
+
+
 @admin.register(Tenant)
 class TenantAdmin(OperatorAdmin):
     """TEN-01, TEN-07."""
@@ -80,7 +93,7 @@ class TenantAdmin(OperatorAdmin):
     search_fields = ["slug", "name", "public_id"]
     readonly_fields = ["public_id", "shown_status", "suspended_reason", "created_at"]
     inlines = [MembershipRows]
-    actions_detail = ["suspend", "resume"]
+    actions_detail = ["invite", "suspend", "resume"]
     fieldsets = (
         (None, {"fields": ["slug", "name", "public_id", "shown_status", "suspended_reason", "created_at"]}),
         (_("Quota"), {"fields": list(KINDS)}),
@@ -111,6 +124,35 @@ class TenantAdmin(OperatorAdmin):
         made = services.create_tenant(actor=actor, slug=obj.slug, name=obj.name, quota=form.quota())
         obj.pk = made.pk
         obj.refresh_from_db()
+
+    @action(description=_("Invite"), url_path="invite", permissions=["operate"])
+    def invite(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        tenant = self.found(request, object_id)
+        form = InviteForm(request.POST or None)
+        title = _("Invite into %(name)s") % {"name": tenant.name}
+        if not (request.method == "POST" and form.is_valid()):
+            return self.show(
+                request,
+                "console/confirm.html",
+                title,
+                form=form,
+                question=_("The link makes whoever has it a member, once. It is shown on the next page."),
+                button=_("Make a link"),
+                back=self.page_of(tenant),
+            )
+        link, plain = services.invite(
+            actor=viewer_of(request.user), tenant=tenant, now=utc_now(), **form.cleaned_data
+        )
+        address = services.link_address(link.purpose, plain)
+        mailing.send_link(link, address)
+        return self.show(
+            request,
+            "console/shown_once.html",
+            title,
+            secret=address,
+            note=_("Give this link to the person. It is shown once and works once."),
+            back=self.page_of(tenant),
+        )
 
     @action(description=_("Suspend"), url_path="suspend", permissions=["operate"])
     def suspend(self, request: HttpRequest, object_id: str) -> HttpResponse:

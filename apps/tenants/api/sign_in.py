@@ -1,4 +1,4 @@
-"""Addresses of sign-in and of the signed-in person."""
+"""Addresses of sign-in."""
 
 from typing import Any
 
@@ -13,8 +13,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.core import scopes
-from apps.tenants import sign_in
+from apps.core.clock import utc_now
+from apps.tenants import presence, selectors, services, sign_in
 from apps.tenants.api import shapes
+from apps.tenants.scope import viewer_of
 
 
 class PublicView(APIView):
@@ -79,19 +81,14 @@ class SessionEnd(APIView):
 
     @extend_schema(tags=["sign-in"], request=None, responses={204: None}, operation_id="close_session")
     def post(self, request: Request) -> Response:
-        """End the session."""
+        """End the session, or the tokens that the request came with."""
+        viewer = viewer_of(request.user)
+        token: Any = request.auth
+        if token is not None:
+            session = selectors.session_by_id(viewer, str(token.get(presence.MARK, "")))
+            services.end_session(actor=viewer, session=session, now=utc_now())
         logout(request._request)
         return Response(status=status.HTTP_204_NO_CONTENT)
-
-
-class Me(APIView):
-    scope = scopes.SIGNED_IN
-
-    @extend_schema(tags=["people"], responses=shapes.MeShape, operation_id="read_me")
-    def get(self, request: Request) -> Response:
-        """The signed-in person with their roles."""
-        person: Any = request.user  # the scope lets nobody else in
-        return Response(shapes.MeShape(person).data)
 
 
 def _private(response: Response) -> Response:

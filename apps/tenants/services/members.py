@@ -6,10 +6,22 @@ from typing import Any
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from apps.core import audit, versions
+from apps.core.clock import utc_now
 from apps.core.errors import Conflict, FieldError, Forbidden, Invalid
-from apps.tenants.models import ApiKey, Membership, Role, Tenant, User
+from apps.tenants import presence
+from apps.tenants.models import (
+    ApiKey,
+    LinkPurpose,
+    Membership,
+    OneTimeLink,
+    Role,
+    SignedIn,
+    Tenant,
+    User,
+)
 from apps.tenants.scope import MANAGES_ALL, SYSTEM, Viewer
 from apps.tenants.services.keys import note_key
 from apps.tenants.trail import tenancy_of
@@ -59,6 +71,9 @@ def set_active(*, user: User, active: bool, actor: Viewer = SYSTEM) -> None:
         User.objects.filter(pk=user.pk).update(is_active=active)
         verb = "open_account" if active else "close_account"
         note_person(actor, verb, user, before={"is_active": was}, after={"is_active": active})
+        if not active:
+            presence.end_rows(SignedIn.objects.filter(user=user), utc_now())
+            _withdraw_links_of(user, utc_now())
         versions.bump()
 
 
@@ -96,6 +111,8 @@ def change_role(*, actor: Viewer, membership: Membership, role: str, now: dateti
         Membership.objects.filter(pk=present.pk).update(role=role)
         if role != present.role:
             _note(actor, "change_role", present, before={"role": present.role}, after={"role": role})
+        if ORDER[role] < ORDER[present.role]:
+            _withdraw_links_of(present.user, now, tenant=present.tenant)
         if role == Role.VIEWER:
             _revoke_keys(actor, present, now)
     membership.refresh_from_db()
@@ -115,8 +132,18 @@ def remove_member(*, actor: Viewer, membership: Membership, now: datetime) -> No
         if present.role == Role.OWNER:
             _keep_an_owner(actor, present)
         _revoke_keys(actor, present, now)
+        _withdraw_links_of(present.user, now, tenant=present.tenant)
         _note(actor, "remove_member", present, before={"role": present.role})
         present.delete()
+
+
+def _withdraw_links_of(user: User, now: datetime, *, tenant: Tenant | None = None) -> None:
+    """End the open links that a person made and has no right to any more: those into a tenant, and
+    all for new passwords; all of them without a tenant."""
+    links = OneTimeLink.objects.filter(created_by=user, used_at__isnull=True, withdrawn_at__isnull=True)
+    if tenant is not None:
+        links = links.filter(Q(tenant=tenant) | Q(purpose=LinkPurpose.RESET))
+    links.update(withdrawn_at=now)
 
 
 def _may_manage(actor: Viewer, tenant: Tenant) -> None:

@@ -39,7 +39,11 @@ class Estate:
         Event.objects.create(
             group=group, task=task, code="created", actor=self.owner.username, at=factories.NOW
         )
+        session = factories.make_session(self.owner)
+        link = factories.make_invitation(tenant, self.owner)
         self.rows: dict[str, Any] = {
+            "session": session,
+            "link": link,
             "tenant": tenant,
             "user": self.owner,
             "key": key,

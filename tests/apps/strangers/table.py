@@ -16,14 +16,17 @@ from apps.core.scopes import scope_of
 KINDS = {
     "api-keys": "key",
     "endpoints": "endpoint",
+    "invitations": "link",
     "keys": "key",
     "members": "user",
     "model-routes": "route",
     "nodes": "node",
     "services": "group",
+    "sessions": "session",
     "task-groups": "group",
     "tasks": "task",
     "tenants": "tenant",
+    "users": "user",
 }
 # Not ours, or shows no rows: the console is gated by staff (walked apart), the language switch and the
 # schema are the frameworks' own.

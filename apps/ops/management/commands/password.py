@@ -5,8 +5,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from apps.core.clock import utc_now
 from apps.ops.first_start import new_password
+from apps.tenants import services
 from apps.tenants.models import User
+from apps.tenants.scope import SYSTEM
 
 
 class Command(BaseCommand):
@@ -20,6 +23,5 @@ class Command(BaseCommand):
         if user is None:
             raise CommandError(f"There is no user {options['username']}.")
         password = new_password()
-        user.set_password(password)
-        user.save(update_fields=["password"])
+        services.set_password(actor=SYSTEM, user=user, password=password, check=False, now=utc_now())
         self.stdout.write(f"user {user.username}   password {password}   (shown this once)")
