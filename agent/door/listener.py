@@ -26,6 +26,7 @@ from agent.door.targets import FindPort
 log = logging.getLogger("agent.door")
 _AFTER_ACCEPT_FAULT_S = 0.2
 _TELL_EACH_S = 60.0
+_ASK_IDLE_AFTER_S, _ASK_IDLE_EACH_S, _ASK_IDLE_TIMES = 30, 10, 3
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +111,11 @@ class Door:
             oldest.cancel()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A caller whose machine has vanished would hold its place for ever: a kept connection is idle.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _ASK_IDLE_AFTER_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _ASK_IDLE_EACH_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _ASK_IDLE_TIMES)
         task = asyncio.ensure_future(self._serve(sock))
         self._unproved[task] = None
         task.add_done_callback(self._forget)

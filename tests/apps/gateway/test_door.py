@@ -1,6 +1,7 @@
 """Calls through a node's door: TLS with a pinned certificate, the line, then HTTP as ever (AGENT-16)."""
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from agent.contract.door import derive_key
-from apps.gateway.plane.io.door import DoorPass
+from apps.gateway.plane.io.door import DoorConnector, DoorPass
 from apps.routing.table import Door, Replica
 from apps.usage.record import Ending
 from tests.apps.gateway.test_faults import CHAT, STREAM, ask, unused_port
@@ -190,6 +191,37 @@ async def test_an_engine_that_breaks_off_is_told_as_without_a_door(
     _, _, body = await ask(http, gateway, {**STREAM})
     last = events_of(body)[-1]
     assert last != "[DONE]" and last["error"]["code"] == "upstream_truncated"
+
+
+@pytest.mark.parametrize("through_door", [True, False])
+async def test_a_machine_that_falls_silent_ends_its_connections(
+    through_door: bool, engine: MockEngine, door: RunningDoor
+) -> None:
+    replica = behind(door) if through_door else make_replica(engine.port)
+    port = replica.door.port if replica.door else engine.port
+    scheme = "https" if through_door else "http"
+    connector = Watched(peer_silent_s=7)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        await session.get(
+            f"{scheme}://127.0.0.1:{port}/v1/models", ssl=DoorPass(replica) if through_door else True
+        )
+        (sock,) = connector.sockets
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 4
+
+
+class Watched(DoorConnector):
+    """Keeps the sockets that it opened."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.sockets: list[socket.socket] = []
+
+    async def _wrap_create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        made = await super()._wrap_create_connection(*args, **kwargs)
+        self.sockets.append(made[0].get_extra_info("socket"))
+        return made
 
 
 def test_what_opens_the_door_is_never_shown() -> None:

@@ -27,6 +27,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     # What is expected of a replica.
     replica_connections: int = 512
     connect_timeout_s: float = 5.0
+    peer_silent_s: float = 10.0
+    """A machine whose network answers nothing at all for so long is gone, whatever was asked of it."""
     first_byte_timeout_s: float = 600.0
     gap_timeout_s: float = 120.0
     total_timeout_s: float = 3600.0

@@ -7,6 +7,7 @@ that it is connected to the engine, so that every failure in here is safe to rep
 
 import asyncio
 import secrets
+import socket
 import time
 from typing import Any
 
@@ -47,7 +48,12 @@ class DoorPass(aiohttp.Fingerprint):
 
 
 class DoorConnector(aiohttp.TCPConnector):
-    """aiohttp's connector, for replicas with and without a door."""
+    """aiohttp's connector, for replicas with and without a door. A machine that answers nothing on the
+    network for `peer_silent_s` ends its connections, which would else wait for an engine's first byte."""
+
+    def __init__(self, *, peer_silent_s: float, **options: Any) -> None:
+        super().__init__(**options)
+        self._peer_silent_s = peer_silent_s
 
     async def _wrap_create_connection(
         self, *args: Any, req: aiohttp.ClientRequest, timeout: aiohttp.ClientTimeout, **kwargs: Any
@@ -55,12 +61,17 @@ class DoorConnector(aiohttp.TCPConnector):
         """Raises ClientConnectorError or TimeoutError: also for what happened after TCP."""
         door = req.ssl
         if not isinstance(door, DoorPass):
-            return await super()._wrap_create_connection(*args, req=req, timeout=timeout, **kwargs)
+            transport, protocol = await super()._wrap_create_connection(
+                *args, req=req, timeout=timeout, **kwargs
+            )
+            _end_when_silent(transport, self._peer_silent_s)
+            return transport, protocol
         kwargs["ssl"] = pinning_context()
         async with asyncio.timeout(timeout.sock_connect):
             transport, protocol = await super()._wrap_create_connection(
                 *args, req=req, timeout=timeout, **kwargs
             )
+            _end_when_silent(transport, self._peer_silent_s)
             try:
                 await _open(transport, protocol, door)
             except OSError as error:
@@ -70,6 +81,18 @@ class DoorConnector(aiohttp.TCPConnector):
                 transport.abort()
                 raise
         return transport, protocol
+
+
+def _end_when_silent(transport: asyncio.Transport, silent_s: float) -> None:
+    """What was sent must be acknowledged within `silent_s`, and while nothing is sent the other machine
+    is asked in the same time. It is the network that answers: a busy engine takes as long as it needs."""
+    sock: socket.socket | None = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silent_s * 1000))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(silent_s / 2)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, round(silent_s / 5)))
 
 
 async def _open(transport: asyncio.Transport, protocol: asyncio.Protocol, door: DoorPass) -> None:

@@ -40,10 +40,11 @@ class Upstream:
 
     async def start(self) -> None:
         # One more than calls may take, for the model list.
-        limit = self._config.replica_connections + 1
-        kept = DoorConnector(limit=0, limit_per_host=limit, keepalive_timeout=self._config.keepalive_s)
+        limits = {"limit": 0, "limit_per_host": self._config.replica_connections + 1}
+        silent_s, keepalive_s = self._config.peer_silent_s, self._config.keepalive_s
+        kept = DoorConnector(peer_silent_s=silent_s, keepalive_timeout=keepalive_s, **limits)
         self._kept = self._session(kept)
-        self._fresh = self._session(DoorConnector(limit=0, limit_per_host=limit, force_close=True))
+        self._fresh = self._session(DoorConnector(peer_silent_s=silent_s, force_close=True, **limits))
 
     async def stop(self) -> None:
         for session in (self._kept, self._fresh):
