@@ -17,7 +17,7 @@ tag_of() { printf '%s' "$1" | cksum | awk '{printf "%04x", $1 % 65536}'; }
 octet_of() { printf '%s' "$1" | cksum | awk '{print int($1 / 65536) % 200 + 20}'; }
 
 start_one() { # i dir mode
-  local i=$1 d=$2/node$1 mode=$3 tag octet bridge ip run=()
+  local i=$1 d=$2/node$1 mode=$3 tag octet bridge ip pool="" run=()
   tag=$(tag_of "$2") octet=$(octet_of "$2")
   bridge=hb$tag$i
   mkdir -p "$d"
@@ -30,6 +30,8 @@ start_one() { # i dir mode
     ip -n "hn$tag$i" addr add "$ip/24" dev eth0
     ip -n "hn$tag$i" link set eth0 up
     nsenter "--net=/var/run/netns/hn$tag$i" sysctl -qw net.ipv4.ip_forward=0
+    # no two nodes' containers share an address, so that none takes a neighbour of its own for another node's
+    pool="--default-address-pool base=10.215.$((i * 16)).0/20,size=27"
     # not `ip netns exec`: its fresh /sys hides the cgroups that dockerd needs
     run=(nsenter "--net=/var/run/netns/hn$tag$i")
   else
@@ -44,7 +46,7 @@ start_one() { # i dir mode
   # shellcheck disable=SC2016
   printf '%s\n' "${run[*]} dockerd --data-root $d/data --exec-root $d/exec -p $d/pid -H unix://$d/docker.sock \
 --bridge $bridge --ip 127.0.0.1 --iptables=false --ip6tables=false --ip-masq=false --ip-forward=false \
---live-restore --shutdown-timeout 5 --log-level warn" >"$d/command"
+$pool --live-restore --shutdown-timeout 5 --log-level warn" >"$d/command"
   echo "$mode $bridge hn$tag$i hv$tag$i hr$tag" >"$d/names"
   echo "$ip" >"$d/ip"
   launch "$d"
