@@ -11,7 +11,7 @@ BOOT = $(PYTHON) -m apps.ops.bootstrap
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-production check test install lock messages vendor password python engine-image
+.PHONY: help run run-production check test install lock messages vendor password python engine-image bench bench-intake
 
 help: ## Show the doors
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,12 @@ check: install ## Lint, types, imports, migrations, translations, fast tests (un
 
 test: install ## Everything: check, whole stacks, faults, browser (under 15 minutes)
 	@bash .ci/test $(ARGS)
+
+bench: install ## Compare the gateway with others (BENCH_ONLY=direct,nginx,ours; see bench/README.md)
+	@$(VENV)/python -m bench
+
+bench-intake: install ## Heartbeats and API calls a second of one embedded server
+	@$(VENV)/python -m bench.intake
 
 lock: install ## Pin what pyproject.toml asks for into requirements.txt, with hashes
 	$(VENV)/pip-compile --quiet --all-extras --generate-hashes --allow-unsafe --strip-extras \
