@@ -6,6 +6,9 @@ here by hand instead of being asked at the scrape, so that several processes can
 (PROMETHEUS_MULTIPROC_DIR).
 """
 
+from functools import cache
+from typing import Any
+
 from prometheus_client import Counter, Gauge, Histogram
 
 from apps.usage.record import Ending, UsageEntry
@@ -55,6 +58,14 @@ WAITING = Gauge(
 LOST = Counter("heteroflow_gateway_records_lost", "Usage records that found no room any more.")
 
 _named: set[str] = set()
+
+
+@cache
+def _child(metric: Any, *labels: str) -> Any:
+    """One series; kept, since looking it up by its labels costs more than to count."""
+    return metric.labels(*labels)
+
+
 _tokens = ("prompt", "completion", "cached")
 
 
@@ -70,41 +81,41 @@ def label_of(model: str) -> str:
 
 def count_call(entry: UsageEntry) -> None:
     """A call that left a record."""
-    CALLS.labels(entry.ending.value, str(entry.http_status)).inc()
+    _child(CALLS, entry.ending.value, str(entry.http_status)).inc()
     stream = "yes" if entry.stream else "no"
-    DURATION.labels(stream).observe(entry.duration_ms / 1000)
+    _child(DURATION, stream).observe(entry.duration_ms / 1000)
     if entry.ttft_ms is not None:
-        FIRST.labels(stream).observe(entry.ttft_ms / 1000)
+        _child(FIRST, stream).observe(entry.ttft_ms / 1000)
     if entry.ending not in (Ending.REFUSED, Ending.NO_BACKEND) and entry.route_id:
         model = label_of(entry.model)
         counts = (entry.prompt_tokens, entry.completion_tokens, entry.cached_tokens)
         for kind, count in zip(_tokens, counts, strict=True):
             if count:
-                TOKENS.labels(model, kind).inc(count)
+                _child(TOKENS, model, kind).inc(count)
 
 
 def count_turned_away(status: int) -> None:
     """A request that was refused before it could leave a record: no key, no such address."""
-    CALLS.labels("turned_away", str(status)).inc()
+    _child(CALLS, "turned_away", str(status)).inc()
 
 
 def enter(model: str) -> None:
     """A call goes to a replica; `leave` must follow."""
-    IN_FLIGHT.labels(label_of(model)).inc()
+    _child(IN_FLIGHT, label_of(model)).inc()
 
 
 def leave(model: str) -> None:
-    IN_FLIGHT.labels(label_of(model)).dec()
+    _child(IN_FLIGHT, label_of(model)).dec()
 
 
 def count_upstream(kind: str) -> None:
     """`kind`: refused, closed, truncated, timeout, or status_4xx and the like."""
-    UPSTREAM.labels(kind).inc()
+    _child(UPSTREAM, kind).inc()
 
 
 def count_key_ask(outcome: str) -> None:
     """`outcome`: found, unknown or failed."""
-    KEY_ASKS.labels(outcome).inc()
+    _child(KEY_ASKS, outcome).inc()
 
 
 def note_table(version: int | None, age_s: float | None) -> None:
