@@ -36,7 +36,7 @@ password: python ## Give a person a new password: make password USER=admin
 check: install ## Lint, types, imports, migrations, translations, fast tests (under 3 minutes)
 	@bash .ci/check
 
-test: install ## Everything: check, whole stacks, faults, browser (under 15 minutes)
+test: install ## Everything: check, whole stacks, faults, browser, both profiles (under 25 minutes)
 	@bash .ci/test $(ARGS)
 
 bench: install ## Compare the gateway with others (BENCH_ONLY=direct,nginx,ours; see bench/README.md)

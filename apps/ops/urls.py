@@ -8,6 +8,7 @@ urlpatterns: list[URLPattern] = [
     path("healthz", health.alive, name="healthz"),
     path("readyz", health.ready, name="readyz"),
     path("readyz/loops", health.loops, name="readyz-loops"),
-    path("readyz/<slug:part>", health.part_ready, name="readyz-part"),
+    path("readyz/database", health.part_ready, {"part": "database"}, name="readyz-database"),
+    path("readyz/gateway", health.part_ready, {"part": "gateway"}, name="readyz-gateway"),
     path("metrics", metrics.scrape, name="metrics"),
 ]

@@ -1,4 +1,4 @@
-"""`manage.py backup`, `restore` and `resume-removals` as an operator types them, embedded profile (OPS-03)."""
+"""`manage.py backup`, `restore` and `resume-removals` as an operator types them (OPS-03)."""
 
 import os
 import subprocess

@@ -78,7 +78,9 @@ def server_program(
         "listen_addresses=127.0.0.1",
         "unix_socket_directories=",
         f"max_connections={max_connections}",
-        "log_min_messages=warning",
+        "log_min_messages=fatal",
+        "log_min_error_statement=panic",  # statements hold values
+        "log_checkpoints=off",
         *more,
     ]
     arguments = ["-D", str(folder)]

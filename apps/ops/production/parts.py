@@ -61,7 +61,7 @@ def stores(place: Place) -> list[Program]:
         Program(
             "redis",
             [str(place.redis_configuration)],
-            {"PATH": os.environ.get("PATH", os.defpath)},
+            {"PATH": os.environ.get("PATH", os.defpath), "DATA_DIR": str(place.root)},
             stop_s=5,
             executable=str(place.programs.redis),
         ),

@@ -11,6 +11,7 @@ from collections.abc import MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from apps.ops import keys_file, prelaunch
 from apps.ops.preflight import write_private
@@ -61,9 +62,9 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     password = cluster.ensure_cluster(programs.postgresql, root / "postgresql", root / "postgresql.password")
     ports = _free_ports(2 + 2 * COPIES)
     local = prelaunch.LOCAL_ADDRESS[environ["HOST"]]
-    certificate = front.ensure_certificate(
-        root / "tls", ["127.0.0.1", "::1", "localhost", socket.gethostname()], front.now()
-    )
+    named = urlsplit(environ["PUBLIC_URL"]).hostname or "localhost"  # what is no address is refused later
+    hosts = dict.fromkeys(["127.0.0.1", "::1", "localhost", socket.gethostname(), named])
+    certificate = front.ensure_certificate(root / "tls", list(hosts), front.now())
     place = Place(
         programs,
         root,
@@ -94,6 +95,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         "REDIS_URL": f"redis://:{redis_password}@127.0.0.1:{place.redis_port}/0",
         "ALLOWED_HOSTS": environ.get("ALLOWED_HOSTS") or f"localhost,127.0.0.1,[::1],{socket.gethostname()}",
         "PUBLIC_URL": environ["PUBLIC_URL"],
+        "SERVER_CERTIFICATE_SHA256": place.fingerprint,
         "TRUSTED_PROXIES": "127.0.0.1",
         "STATIC_FROM_SOURCE": "true",  # no `collectstatic` for a trial
     }
@@ -124,6 +126,7 @@ def _write_redis(place: Place) -> str:
         'save ""',
         "appendonly no",
         "daemonize no",
+        "set-proc-title no",
         "loglevel warning",
         "maxmemory 256mb",
         "maxmemory-policy volatile-ttl",

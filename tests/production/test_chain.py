@@ -1,0 +1,72 @@
+"""The chain on the production profile: SDK, TLS, nginx, gateway, engine, and what lies beside it."""
+
+import ssl
+import urllib.request
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from apps.ops.rest import ApiRefusal
+from tests.fakes.tiny_model import ANSWER
+from tests.production_stack import ProductionStack
+from tests.stack import until
+
+pytestmark = pytest.mark.req("OPS-03")
+
+
+def test_official_sdk_through_the_front_proxy(production: ProductionStack) -> None:
+    assert production.ask() == ANSWER
+    stream = production.openai().chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "hi"}], stream=True, max_tokens=16
+    )
+    parts = list(stream)
+    assert "".join(part.choices[0].delta.content or "" for part in parts if part.choices) == ANSWER
+    assert len(parts) > 4, "the proxy hands each event on as it comes"
+
+
+@pytest.mark.req("GW-12")
+def test_every_call_is_counted_once_whichever_gateway_took_it(production: ProductionStack) -> None:
+    issued = production.api().call("POST", "/api/v1/api-keys", {"name": "counted"})
+    until(lambda: _answers(production, issued["key"]), "the key is known")
+    query = "SELECT count(*) FROM usage_usagerecord WHERE key_id = %s AND http_status = 200"
+    until(lambda: production.rows(query, issued["id"])[0][0] >= 1, "the first is a row")
+    before = production.rows(query, issued["id"])[0][0]
+    for _ in range(6):
+        assert _answers(production, issued["key"])
+    until(lambda: production.rows(query, issued["id"])[0][0] >= before + 6, "the records are rows")
+    assert production.rows(query, issued["id"])[0][0] == before + 6
+
+
+def _answers(stack: ProductionStack, key: str) -> bool:
+    answer = stack.openai(key).chat.completions.create(
+        model="tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=16
+    )
+    return answer.choices[0].message.content == ANSWER
+
+
+def test_pages_come_with_their_files_and_their_safety(production: ProductionStack) -> None:
+    with urllib.request.urlopen(f"{production.base_url}/admin/login/", timeout=10) as page:
+        assert page.status == 200
+        assert "max-age=" in page.headers["Strict-Transport-Security"]
+        assert "Secure" in page.headers["Set-Cookie"]
+    with urllib.request.urlopen(f"{production.base_url}/static/img/mark.svg", timeout=10) as picture:
+        assert picture.status == 200
+
+
+def test_websockets_go_to_the_asgi_processes(production: ProductionStack) -> None:
+    trust = ssl.create_default_context(cafile=str(production.certificate))
+    with pytest.raises(InvalidStatus) as refused:
+        connect(f"{production.base_url.replace('https', 'wss')}/ws/agent", ssl=trust, open_timeout=10)
+    assert refused.value.response.status_code == 403  # by the consumer: no credential
+
+
+def test_long_bodies_end_at_the_proxy(production: ProductionStack) -> None:
+    with pytest.raises(ApiRefusal) as refused:
+        production.api().call("POST", "/api/v1/api-keys", {"name": "x" * 3_000_000})
+    assert refused.value.status == 413
+
+
+def test_other_commands_find_its_database(production: ProductionStack) -> None:
+    assert production.kept("DATABASE_URL").startswith("postgres://")
+    assert (production.data_dir / "production.env").stat().st_mode & 0o777 == 0o600

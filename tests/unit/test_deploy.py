@@ -1,0 +1,153 @@
+"""deploy/: every file parses, names what exists, and starts what `make run-production` starts.
+
+The chart is checked as YAML after a plain substitution of its values (its templates use nothing but
+{{ .Values.x }} and {{ .Release.Name }}), and by `helm lint`, too, where a helm binary is at hand.
+"""
+
+import configparser
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apps.ops.production import parts
+from tests.architecture.tree import ROOT
+
+pytestmark = pytest.mark.req("OPS-03")
+
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm" / "heteroflow"
+PLACE = re.compile(r"\{\{\s*\.(Values\.(\w+)|Release\.Name)\s*\}\}")
+SERVICES = ("wsgi", "asgi", "worker", "scheduler", "beat")
+
+
+def rendered(template: Path) -> list[dict[str, Any]]:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def fill(found: "re.Match[str]") -> str:
+        return "release" if found[2] is None else str(values[found[2]])
+
+    text = PLACE.sub(fill, template.read_text())
+    assert "{{" not in text, f"{template.name}: more than a plain value"
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+TEMPLATES = sorted((CHART / "templates").glob("*.yaml"))
+OBJECTS = [document for template in TEMPLATES for document in rendered(template)]
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_templates_become_objects(template: Path) -> None:
+    for document in rendered(template):
+        assert {"apiVersion", "kind", "metadata"} <= set(document)
+        assert document["metadata"]["name"].startswith("release")
+
+
+def test_no_value_is_unused() -> None:
+    used = {found[2] for template in TEMPLATES for found in PLACE.finditer(template.read_text())}
+    assert set(yaml.safe_load((CHART / "values.yaml").read_text())) == used - {None}
+
+
+def test_the_ingress_leads_to_services_that_exist() -> None:
+    services = {one["metadata"]["name"]: one for one in OBJECTS if one["kind"] == "Service"}
+    labels = {
+        one["spec"]["template"]["metadata"]["labels"]["app"] for one in OBJECTS if one["kind"] == "Deployment"
+    }
+    (ingress,) = [one for one in OBJECTS if one["kind"] == "Ingress"]
+    for rule in ingress["spec"]["rules"][0]["http"]["paths"]:
+        assert services[rule["backend"]["service"]["name"]]["spec"]["selector"]["app"] in labels
+
+
+def commands() -> dict[str, dict[str, list[str]]]:
+    """What each way of running starts, by service."""
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    pods = [one["spec"]["template"]["spec"] for one in OBJECTS if one["kind"] == "Deployment"]
+    chart = {pod["containers"][0]["name"]: pod["containers"][0] for pod in pods}
+    units = {
+        name: unit(path)["Service"]["ExecStart"].replace("%%", "%").split()
+        for name in SERVICES
+        for path in DEPLOY.glob(f"systemd/heteroflow-{name}*.service")
+    }
+    return {
+        "compose": {name: compose[name]["command"] for name in SERVICES},
+        "chart": {name: chart[name]["command"] for name in SERVICES},
+        "systemd": units,
+    }
+
+
+def unit(path: Path) -> configparser.ConfigParser:
+    found = configparser.ConfigParser(interpolation=None, strict=False)
+    found.optionxform = str  # type: ignore[assignment,method-assign]
+    found.read(path)
+    return found
+
+
+TRIAL = {
+    "wsgi": parts.wsgi(8000),
+    "asgi": parts.asgi(8000, 30),
+    "worker": parts.worker("worker", ["ticks", "work"], 4),
+    "scheduler": parts.worker("scheduler", ["scheduling"], 1),
+    "beat": parts.beat(),
+}
+# What depends on the place: ports, names, addresses, how long ending may take.
+OWN = {
+    "--host",
+    "--port",
+    "-n",
+    "--forwarded-allow-ips",
+    "--workers-kill-timeout",
+    "--timeout-graceful-shutdown",
+}
+
+
+def options(command: list[str]) -> list[str]:
+    words = command[command.index("-m") :]
+    kept, skip = [], False
+    for word in words:
+        if not skip and word not in OWN:
+            kept.append(word)
+        skip = word in OWN
+    return kept
+
+
+@pytest.mark.parametrize("way", ["compose", "chart", "systemd"])
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_way_starts_the_same_processes(way: str, service: str) -> None:
+    assert options(commands()[way][service]) == options(TRIAL[service])
+
+
+def test_units_belong_to_the_target_and_restart() -> None:
+    target = (DEPLOY / "systemd" / "heteroflow.target").read_text()
+    for path in DEPLOY.glob("systemd/*.service"):
+        found = unit(path)
+        assert found["Service"]["Restart"] == "always"
+        assert found["Service"]["NoNewPrivileges"] == "yes"
+        if "agent" not in path.name:
+            assert path.stem.split("@")[0] in target
+
+
+def test_the_example_environment_is_refused_until_it_is_filled_in() -> None:
+    lines = (DEPLOY / "heteroflow.env.example").read_text().splitlines()
+    values = dict(line.partition("=")[::2] for line in lines if line and not line.startswith("#"))
+    assert values["SECRET_KEY"] == values["ENCRYPTION_KEYS"] == ""
+    assert {"DATABASE_URL", "REDIS_URL", "PUBLIC_URL", "ALLOWED_HOSTS", "TRUSTED_PROXIES"} <= set(values)
+
+
+def test_the_image_has_every_folder_of_the_server() -> None:
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    for folder in ("heteroflow", "apps", "agent", "templates", "static", "locale"):
+        assert f"COPY {folder} {folder}" in dockerfile
+        assert (ROOT / folder).is_dir()
+
+
+def test_the_chart_is_one() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["apiVersion"], chart["name"], chart["type"]) == ("v2", "heteroflow", "application")
+    helm = shutil.which("helm")
+    if helm is not None:
+        done = subprocess.run([helm, "lint", "--strict", str(CHART)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
