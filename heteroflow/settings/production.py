@@ -4,6 +4,8 @@ Each value may also come from a file named by NAME_FILE. Redis carries hints onl
 for it longer than REDIS_TIMEOUT_S, and none fails without it.
 """
 
+import os
+from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -91,3 +93,14 @@ WHITENOISE_USE_FINDERS = env.bool("STATIC_FROM_SOURCE", default=False)
 _logging: Any = LOGGING
 _logging["filters"]["redis"] = {"()": "heteroflow.redis_layer.OneLineFaults"}
 _logging["handlers"]["console"]["filters"].insert(0, "redis")
+
+# Values of `/metrics`, shared by all processes of this host (docs/metrics.md). prometheus_client looks for
+# the folder when it is first imported, which is after the settings.
+_metrics = Path(os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", str(DATA_DIR / "metrics")))
+try:
+    _metrics.mkdir(mode=0o700, parents=True, exist_ok=True)
+except OSError as _error:
+    raise ImproperlyConfigured(
+        f"PROMETHEUS_MULTIPROC_DIR is {_metrics}, which can not be made: {_error.strerror}; name another "
+        "folder, or let this user write there."
+    ) from None

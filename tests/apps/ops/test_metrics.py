@@ -19,6 +19,7 @@ from apps.core.models import Lease, TickRun
 from apps.fleet.models import Card, Liveness
 from apps.ops import metrics, row_metrics
 from tests import factories
+from tests.apps.ops.test_production_settings import start
 from tests.stack import ROOT
 
 pytestmark = pytest.mark.req("OPS-04")
@@ -160,3 +161,17 @@ def test_several_processes_give_one_answer(tmp_path: Path, monkeypatch: pytest.M
         for name, _ in found
         if name.startswith(("heteroflow_gateway_in_flight", "heteroflow_gateway_table"))
     ]
+
+
+def test_processes_of_the_production_profile_share_a_folder(tmp_path: Path):
+    code = (
+        "import django; django.setup()\n"
+        "from prometheus_client import values; from apps.core import request_metrics\n"
+        "request_metrics.REQUESTS.labels('GET', 'x', '2xx').inc(); print(values.ValueClass.__name__)"
+    )
+    done = start(tmp_path, code)
+    assert done.stdout.strip() == "MmapedValue", done.stderr
+    assert list((tmp_path / "metrics").glob("counter_*.db"))
+    (tmp_path / "file").touch()
+    refused = start(tmp_path, code, PROMETHEUS_MULTIPROC_DIR=str(tmp_path / "file" / "metrics"))
+    assert "PROMETHEUS_MULTIPROC_DIR" in refused.stderr.splitlines()[-1]
