@@ -142,7 +142,9 @@ def test_age_is_by_the_servers_clock_and_skew_is_only_a_warning(node, off_s):
     outcome = beat(node, sent_at=NOW.timestamp() + off_s)
     assert outcome.accepted and outcome.skew_s == off_s
     beat(node, sequence=2, sent_at=NOW.timestamp() + off_s)
-    assert [alert.times for alert in Alert.objects.filter(object_id=node.public_id)] == [1] * (abs(off_s) > 60)
+    assert [alert.times for alert in Alert.objects.filter(object_id=node.public_id)] == [1] * (
+        abs(off_s) > 60
+    )
     assert selectors.is_online(live(node).last_seen_at, NOW + timedelta(seconds=29))
     assert live(node).clock_skew_s == off_s
 
