@@ -146,27 +146,38 @@ COLUMNS = {
     "CPU s/1k": "cpu_per_1k",
     "MB": "memory_mb",
 }
+OF_ALL = ("rps", "memory_mb")
 
 
-def medians(run: Run) -> dict[str, dict[str, dict[str, float]]]:
-    """By load and name; `failed` is a sum: replies that did not count, and lost connections."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+Row = dict[str, float | None]
+
+
+def medians(run: Run) -> dict[str, dict[str, Row]]:
+    """By load and name; `failed` is a sum: replies that did not count, and lost connections. Times and
+    processor time are of windows with replies, None where no window had any: that is no zero."""
+    found: dict[str, dict[str, Row]] = {}
     for (load, name), windows in run.windows.items():
-        row = {key: round(statistics.median(w[key] for w in windows), 4) for key in COLUMNS.values()}
+        row: Row = {}
+        for key in COLUMNS.values():
+            some = windows if key in OF_ALL else [w for w in windows if w["ok"]]
+            row[key] = round(statistics.median(w[key] for w in some), 4) if some else None
         row["failed"] = sum(w["bad"] + w["err"] for w in windows)
         found.setdefault(load, {})[name] = row
     return found
 
 
-def show(found: dict[str, dict[str, dict[str, float]]]) -> None:
+def show(found: dict[str, dict[str, Row]]) -> None:
     for load, rows in found.items():
         print(f"\n{load}\n\n| gateway | {' | '.join(COLUMNS)} | failed |\n|{'---|' * (len(COLUMNS) + 2)}")
         for name, row in rows.items():
-            cells = [
-                f"{row[key]:,.0f}" if key in ("rps", "memory_mb") else f"{row[key]:.3f}"
-                for key in COLUMNS.values()
-            ]
+            cells = [cell(key, row[key]) for key in COLUMNS.values()]
             print(f"| {name} | {' | '.join(cells)} | {row['failed']:.0f} |")
+
+
+def cell(key: str, value: float | None) -> str:
+    if value is None:
+        return "no reply"
+    return f"{value:,.0f}" if key in OF_ALL else f"{value:.3f}"
 
 
 def main() -> None:

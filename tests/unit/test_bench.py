@@ -53,9 +53,14 @@ def test_medians_and_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "cpu_per_1k": 0.1,
         "memory_mb": 9.0,
         "err": 0.0,
+        "ok": 1.0,
     }
     run.windows["plain:1", "ours"] = [{**window, "rps": float(n), "bad": float(n == 3)} for n in (1, 9, 3)]
     found = medians(run)
     assert (found["plain:1"]["ours"]["rps"], found["plain:1"]["ours"]["failed"]) == (3, 1)
+    run.windows["plain:1", "mute"] = [{**window, "bad": 0.0, "ok": 0.0}]
+    found = medians(run)
+    assert found["plain:1"]["mute"]["p50"] is None and found["plain:1"]["mute"]["rps"] == 0
     show(found)
-    assert "| ours | 3 |" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "| ours | 3 |" in shown and "| mute | 0 | no reply |" in shown
