@@ -1,16 +1,20 @@
 """The chain on the production profile: SDK, TLS, nginx, gateway, engine, and what lies beside it."""
 
 import ssl
+import subprocess
+import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from apps.ops.backup import archive
 from apps.ops.rest import ApiRefusal
 from tests.fakes.tiny_model import ANSWER
 from tests.production_stack import ProductionStack
-from tests.stack import until
+from tests.stack import ROOT, clean_environment, until
 
 pytestmark = pytest.mark.req("OPS-03")
 
@@ -70,3 +74,26 @@ def test_long_bodies_end_at_the_proxy(production: ProductionStack) -> None:
 def test_other_commands_find_its_database(production: ProductionStack) -> None:
     assert production.kept("DATABASE_URL").startswith("postgres://")
     assert (production.data_dir / "production.env").stat().st_mode & 0o777 == 0o600
+
+
+def manage(stack: ProductionStack, *words: str) -> "subprocess.CompletedProcess[str]":
+    """A command as an operator types it: DATA_DIR is all that it is told."""
+    return subprocess.run(
+        [sys.executable, "manage.py", *words],
+        cwd=ROOT,
+        env=clean_environment(DATA_DIR=str(stack.data_dir)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_a_backup_while_it_runs_and_no_restore(production: ProductionStack, tmp_path: Path) -> None:
+    done = manage(production, "backup", str(tmp_path / "one.tar"))
+    assert done.returncode == 0, done.stderr
+    assert archive.read_manifest(tmp_path / "one.tar")["database"] == "postgresql"
+    refused = manage(production, "restore", str(tmp_path / "one.tar"), "--replace")
+    assert refused.returncode != 0
+    assert "other connections use the database" in refused.stderr
+    assert production.ask() == ANSWER
