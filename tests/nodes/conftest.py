@@ -4,12 +4,28 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.nodes.fleet import Fleet, running_fleet
+from tests.fakes.docker.engines import DockerNode, docker_nodes
+from tests.nodes.fleet import CARDS, Fleet, running_fleet
+from tests.nodes.servers import SERVERS
 
 
 @pytest.fixture(scope="session")
-def whole_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with running_fleet(tmp_path_factory.mktemp("fleet")) as made:
+def engines() -> Iterator[list[DockerNode]]:
+    """A Docker engine in a network namespace for each machine."""
+    with docker_nodes(len(CARDS), "netns") as started:
+        yield started
+
+
+@pytest.fixture(scope="session", params=SERVERS)
+def whole_fleet(
+    request: pytest.FixtureRequest, engines: list[DockerNode], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("fleet")
+    host = engines[0].address.rpartition(".")[0] + ".1"  # where the machines see this one
+    with (
+        SERVERS[request.param](folder, host) as (stack, proxy),
+        running_fleet(folder, stack, proxy, engines) as made,
+    ):
         yield made
 
 

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.fakes.tiny_model import ANSWER
-from tests.nodes.fleet import CARDS, SILENT_S, Fleet
+from tests.nodes.fleet import CARDS, Fleet
+from tests.nodes.servers import SILENT_S, any_server
 from tests.stack import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
@@ -53,6 +54,7 @@ def test_a_killed_agents_next_run_adopts_and_calls_go_on(fleet: Fleet) -> None:
     assert (now["id"], now["attempt"], now["rebuilds"]) == (task["id"], task["attempt"], 0)
 
 
+@any_server
 @pytest.mark.req("AGENT-03", "AGENT-09")
 def test_a_killed_docker_comes_back_with_the_same_container(fleet: Fleet) -> None:
     two = fleet.machines["two"]

@@ -4,6 +4,7 @@ import pytest
 
 from tests.fakes.tiny_model import ANSWER
 from tests.nodes.fleet import CARDS, Fleet
+from tests.nodes.servers import any_server
 from tests.stack import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
@@ -20,6 +21,7 @@ def test_nodes_that_joined_by_the_printed_line_are_online_with_open_doors(fleet:
     assert len({machine.node_id for machine in fleet.machines.values()}) == 3
 
 
+@any_server
 @pytest.mark.req("AGENT-01")
 def test_an_agent_with_another_fingerprint_says_nothing_to_the_server(fleet: Fleet) -> None:
     machine = fleet.machines["one"]
@@ -55,6 +57,7 @@ def test_services_land_where_their_cards_are_and_answer_the_sdk(fleet: Fleet) ->
     assert len([word for word in words if word]) > 3  # word by word, not kept back by anybody on the way
 
 
+@any_server
 @pytest.mark.req("SCHED-03")
 def test_replicas_of_one_service_spread_over_the_nodes(fleet: Fleet) -> None:
     group = fleet.serve("spread", replicas=3)
@@ -62,6 +65,7 @@ def test_replicas_of_one_service_spread_over_the_nodes(fleet: Fleet) -> None:
     assert fleet.await_answer("spread") == ANSWER
 
 
+@any_server
 def test_a_cordoned_node_keeps_what_it_has_and_gets_nothing_new(fleet: Fleet) -> None:
     with fleet.only("two"):
         before = fleet.serve("before")

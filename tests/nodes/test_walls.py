@@ -18,6 +18,7 @@ from agent.contract.messages import (
 from agent.contract.states import Observed, Phase
 from tests.fakes.tiny_model import ANSWER
 from tests.nodes.fleet import CARDS, IMAGE, Fleet
+from tests.nodes.servers import any_server
 from tests.stack import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
@@ -49,6 +50,7 @@ print(json.dumps({{path: ask(path) for path in ("/health", "/v1/models", "/metri
 """
 
 
+@any_server
 @pytest.mark.req("AGENT-16", "AGENT-17")
 def test_a_container_reaches_no_other_engine_on_its_node_or_another(fleet: Fleet) -> None:
     one, two = fleet.machines["one"], fleet.machines["two"]
@@ -72,6 +74,7 @@ def test_a_container_reaches_no_other_engine_on_its_node_or_another(fleet: Fleet
     assert "connected" not in found[2:], list(zip(places, found, strict=True))
 
 
+@any_server
 @pytest.mark.req("AGENT-17", "AGENT-18")
 def test_from_the_machines_own_network_an_engine_asks_for_its_key(fleet: Fleet) -> None:
     one = fleet.machines["one"]
@@ -102,16 +105,13 @@ def test_a_nodes_credential_is_good_for_nothing_of_another_node(fleet: Fleet) ->
     incarnation = one.runs()[-1]
 
     def say(path: str, message: Any, node_id: str = own["node_id"]) -> httpx2.Response:
-        return httpx2.post(
-            f"{fleet.stack.base_url}/agent/v1/{path}",
-            content=wire.encode(message),
-            headers={
-                CONTRACT_HEADER: str(CONTRACT_VERSION),
-                "Content-Type": "application/json",
-                "Authorization": f"Bearer {node_id}:{own['secret']}",
-            },
-            trust_env=False,
-        )
+        headers = {
+            CONTRACT_HEADER: str(CONTRACT_VERSION),
+            "Content-Type": "application/json",
+            "Authorization": f"Bearer {node_id}:{own['secret']}",
+        }
+        with fleet.http() as http:
+            return http.post(f"/agent/v1/{path}", content=wire.encode(message), headers=headers)
 
     claim = ClaimRequest(incarnation, task["id"], task["attempt"])
     assert say("claims", claim, theirs["node_id"]).status_code == 401
