@@ -50,6 +50,8 @@ class Code(StrEnum):
     CONTAINER_GONE = "container_gone"
     AGENT_RESTARTED = "agent_restarted"
     NODE_LOST = "node_lost"
+    NODE_DRAINING = "node_draining"
+    NODE_REMOVED = "node_removed"
     INTERNAL = "internal"
     # leaving
     STOP_REQUESTED = "stop_requested"

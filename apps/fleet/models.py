@@ -9,6 +9,15 @@ from apps.core.fields import PublicIdField
 from apps.tenants.models import SharedGroup, Tenant
 
 
+class Duty(models.TextChoices):
+    """What a node is in (LIFE-09). `drain`: it is being emptied; `maintenance`: besides, it takes
+    nothing on and its alerts are held back. Both are closed for new work."""
+
+    SERVICE = "service", _("in service")
+    DRAIN = "drain", _("being emptied")
+    MAINTENANCE = "maintenance", _("in maintenance")
+
+
 class Node(models.Model):
     """One GPU machine with one agent (AGENT-01). Measured values never stand here."""
 
@@ -21,6 +30,9 @@ class Node(models.Model):
     agent_version = models.CharField(max_length=50, blank=True, default="")
     contract_version = models.PositiveIntegerField(default=1)
     cordoned = models.BooleanField(default=False)
+    duty = models.CharField(max_length=20, choices=Duty.choices, default=Duty.SERVICE)
+    duty_since = models.DateTimeField(null=True)
+    duty_notes = models.JSONField(default=dict)  # by task (public id): why it is still there
     pool = models.CharField(max_length=100, blank=True, default="")
     labels = models.JSONField(default=dict, blank=True)
     open_to_all = models.BooleanField(_("open to all tenants"), default=True)

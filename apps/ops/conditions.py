@@ -16,7 +16,7 @@ from agent.contract.states import State
 from apps.alerts.services import Found
 from apps.core.models import TickRun
 from apps.core.ticks import REGISTRY
-from apps.fleet.models import Card, DoorState, Liveness
+from apps.fleet.models import Card, DoorState, Duty, Liveness
 from apps.fleet.selectors import is_online, silent_before
 from apps.recovery.policy.silence import Heard, Terms, judge
 from apps.usage.selectors import oldest_waiting
@@ -40,6 +40,8 @@ def read_nodes(now: datetime, since: datetime) -> list[Found]:
     found = []
     for row in rows:
         node = row.node
+        if node.duty == Duty.MAINTENANCE:  # it may be off, and somebody knows (LIFE-09)
+            continue
         if row.declared_lost_at is not None:
             params = {"node": node.name, "silent_s": settings.NODE_SILENT_S}
             found.append(Found("node_lost", node.public_id, params))
@@ -56,6 +58,7 @@ def read_nodes(now: datetime, since: datetime) -> list[Found]:
 def read_cards(now: datetime, since: datetime) -> list[Found]:
     """Cards that left the heartbeat of a node that is heard: a lost node tells nothing of its cards."""
     gone = Card.objects.filter(present=False, node__liveness__last_seen_at__gte=silent_before(now))
+    gone = gone.exclude(node__duty=Duty.MAINTENANCE)
     return [
         Found(
             "card_lost",

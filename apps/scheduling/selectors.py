@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db.models import QuerySet
 
 from agent.contract.states import Desired, RuntimeKind, State, TaskType
 from apps.fleet import selectors as fleet
@@ -24,9 +25,17 @@ log = logging.getLogger("heteroflow.scheduling")
 
 def load_snapshot(now: datetime) -> Snapshot | None:
     """All that a decision rests on; None where no task waits (one statement)."""
-    tasks = _waiting_tasks()
-    if not tasks:
-        return None
+    waiting = Task.objects.filter(state=State.PENDING, desired=Desired.RUN, group__deleted_at__isnull=True)
+    tasks = _task_views(waiting)
+    return _snapshot(tasks, now) if tasks else None
+
+
+def load_snapshot_of(task_ids: list[int], now: datetime) -> Snapshot:
+    """The same for tasks that run, as if they waited: where else could they go (LIFE-09)?"""
+    return _snapshot(_task_views(Task.objects.filter(pk__in=task_ids)), now)
+
+
+def _snapshot(tasks: tuple[TaskView, ...], now: datetime) -> Snapshot:
     holds = _holds_by_card()
     siblings = _siblings_by_node()
     return Snapshot(
@@ -43,31 +52,27 @@ def load_snapshot(now: datetime) -> Snapshot | None:
     )
 
 
-def _waiting_tasks() -> tuple[TaskView, ...]:
-    rows = (
-        Task.objects.filter(state=State.PENDING, desired=Desired.RUN, group__deleted_at__isnull=True)
-        .order_by("pk")
-        .values(
-            "pk",
-            "public_id",
-            "version",
-            "group__tenant_id",
-            "group_id",
-            "group__priority",
-            "created_at",
-            "group__task_type",
-            "gpu_required",
-            "gpu_type",
-            "estimated_gpu_memory_mb",
-            "group__gpu_memory_utilization",
-            "engine",
-            "group__labels",
-            "image",
-            "command",
-            "ports",
-            "attempt",
-            "not_before",
-        )
+def _task_views(wanted: QuerySet[Task]) -> tuple[TaskView, ...]:
+    rows = wanted.order_by("pk").values(
+        "pk",
+        "public_id",
+        "version",
+        "group__tenant_id",
+        "group_id",
+        "group__priority",
+        "created_at",
+        "group__task_type",
+        "gpu_required",
+        "gpu_type",
+        "estimated_gpu_memory_mb",
+        "group__gpu_memory_utilization",
+        "engine",
+        "group__labels",
+        "image",
+        "command",
+        "ports",
+        "attempt",
+        "not_before",
     )
     views = []
     for row in rows:

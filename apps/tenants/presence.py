@@ -123,7 +123,7 @@ class Presence(MiddlewareMixin):
         # Only where somebody was met, or a session came to be: else nothing is asked.
         user = request.user if request.session.session_key else None
         if not isinstance(user, User):
-            if mark and person is not None:
+            if person is not None:
                 _sign_out(mark, person, now)
             return
         if request.session.get(MARK) is None:
@@ -148,8 +148,10 @@ def speak(request: HttpRequest, user: User) -> None:
             log.warning("the time zone %r of %s is not known here", user.time_zone, user.public_id)
 
 
-def _sign_out(mark: str, person: User, now: datetime) -> None:
+def _sign_out(mark: str | None, person: User, now: datetime) -> None:
+    """Of a session that has no row yet, too."""
     with transaction.atomic():
-        if SignedIn.objects.filter(public_id=mark, ended_at__isnull=True).update(ended_at=now):
+        rows = SignedIn.objects.filter(public_id=mark or "", ended_at__isnull=True)
+        if rows.update(ended_at=now) or mark is None:
             name = person.get_username()
             audit.note(viewer_of(person), "sign_out", kind="user", public_id=person.public_id, name=name)

@@ -49,6 +49,7 @@ INSTALLED_APPS = [
     "apps.gateway.apps.GatewayConfig",
     "apps.inference.apps.InferenceConfig",
     "apps.agentlink.apps.AgentlinkConfig",
+    "apps.upkeep.apps.UpkeepConfig",
     "apps.console.apps.ConsoleConfig",
     "apps.portal.apps.PortalConfig",
     "apps.ops.apps.OpsConfig",
@@ -203,6 +204,7 @@ PLAYGROUND_KEY_TTL_S = env.int("PLAYGROUND_KEY_TTL_S", default=4 * 3600)  # of k
 # Loops (SCHED-01, RECOV-06). Each period is a setting; tests shorten them.
 SCHEDULING_PERIOD_S = env.float("SCHEDULING_PERIOD_S", default=1.0)
 RECOVERY_PERIOD_S = env.float("RECOVERY_PERIOD_S", default=5.0)
+DRAIN_PERIOD_S = env.float("DRAIN_PERIOD_S", default=2.0)
 TICK_LEASE_TTL_S = env.float("TICK_LEASE_TTL_S", default=4.0)
 COMMIT_SLICE = env.int("COMMIT_SLICE", default=500)
 # What one run of the scheduler may take before the rest is left to the next one.

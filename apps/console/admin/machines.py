@@ -1,24 +1,32 @@
 """Nodes and their join tokens. What operators change of a node goes through fleet's services."""
 
+from collections.abc import Callable
 from typing import Any
 
-from django.contrib import admin
+from django import forms
+from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.utils.html import format_html_join
+from django.shortcuts import redirect
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
+from unfold.widgets import UnfoldAdminTextInputWidget
 
 from apps.alerts.selectors import open_alerts_of
-from apps.console.admin.base import OperatorAdmin, ReadOnlyRows, ago, coloured
+from apps.console.admin.base import OperatorAdmin, ReadOnlyRows, ago, coloured, tell_refusal
+from apps.console.admin.joining import join_token_page
 from apps.core import texts
 from apps.core.clock import utc_now
+from apps.core.errors import Refusal
 from apps.fleet import services
-from apps.fleet.models import Card, DoorState, Node
+from apps.fleet.models import Card, DoorState, Duty, Node
 from apps.fleet.selectors import has_door, is_online
 from apps.fleet.services.changes import PLAIN_FIELDS
 from apps.tenants.scope import viewer_of
+from apps.upkeep import selectors as upkeep
+from apps.upkeep import services as upkeep_services
+from apps.upkeep.selectors import next_step as upkeep_next
 
 
 class CardRows(ReadOnlyRows):
@@ -29,6 +37,18 @@ class CardRows(ReadOnlyRows):
     @display(description=_("used MB"))
     def used_mb(self, row: Card) -> int | None:
         return row.sample.vram_used_mb if hasattr(row, "sample") else None
+
+
+class DeleteNodeForm(forms.Form):
+    """The word that deletes a node which still holds work."""
+
+    force = forms.CharField(
+        label=_("Name of the node"),
+        required=False,
+        max_length=200,
+        widget=UnfoldAdminTextInputWidget(),
+        help_text=_("Only where it still holds tasks: they are placed anew, whatever runs there."),
+    )
 
 
 @admin.register(Node)
@@ -42,16 +62,17 @@ class NodeAdmin(OperatorAdmin):
         "card_count",
         "runtime",
         "open_for_work",
+        "shown_duty",
         "door",
         "open_to_all",
     ]
-    list_filter = ["cordoned", "open_to_all", "runtime", "pool"]
+    list_filter = ["cordoned", "duty", "open_to_all", "runtime", "pool"]
     search_fields = ["name", "hostname", "public_id", "machine_id"]
     list_select_related = ["liveness"]
     autocomplete_fields = ["allowed_tenants", "allowed_groups"]
     inlines = [CardRows]
     actions_list = ["new_join_token"]
-    actions_detail = ["cordon", "uncordon"]
+    actions_detail = ["cordon", "uncordon", "drain", "maintain", "resume", "remove"]
     actions = ["cordon_selected", "uncordon_selected"]
     readonly_fields = [
         "public_id",
@@ -60,6 +81,9 @@ class NodeAdmin(OperatorAdmin):
         "online",
         "last_seen",
         "open_for_work",
+        "shown_duty",
+        "duty_since",
+        "what_is_left",
         "door",
         "door_reason",
         "alerts",
@@ -77,6 +101,7 @@ class NodeAdmin(OperatorAdmin):
     ]
     fieldsets = (
         (None, {"fields": ["name", "online", "last_seen", "open_for_work", "alerts", "pool", "labels"]}),
+        (_("Upkeep"), {"fields": [("shown_duty", "duty_since"), "what_is_left"]}),
         (_("Who may use it"), {"fields": ["open_to_all", "allowed_tenants", "allowed_groups"]}),
         (
             _("Machine"),
@@ -135,6 +160,18 @@ class NodeAdmin(OperatorAdmin):
     @display(description=_("new work"), ordering="cordoned")
     def open_for_work(self, row: Node) -> str:
         return coloured(_("closed"), "warning") if row.cordoned else coloured(_("open"), "success")
+
+    @display(description=_("duty"), ordering="duty")
+    def shown_duty(self, row: Node) -> str:
+        return coloured(row.get_duty_display(), "success" if row.duty == Duty.SERVICE else "warning")
+
+    @display(description=_("what is left on it"))
+    def what_is_left(self, row: Node) -> str:
+        left = upkeep.work_left(row)
+        lines = [(f"{one.service} / {one.name}", one.tenant, one.text) for one in left]
+        code, params = upkeep_next(row, len(left))
+        after = format_html("<p>{}</p>", texts.say(code, params))
+        return format_html_join("", "<p><strong>{}</strong> · {} · {}</p>", lines) + after
 
     @display(description=_("door"))
     def door(self, row: Node) -> str | None:
@@ -203,6 +240,89 @@ class NodeAdmin(OperatorAdmin):
             act=act,
         )
 
+    @action(description=_("Drain"), url_path="drain", permissions=["operate"])
+    def drain(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self._turn(
+            request,
+            object_id,
+            upkeep_services.drain_node,
+            _("Drain %(name)s"),
+            _(
+                "It takes no new work and its inference moves to other nodes, one task a service at a time. "
+                "A service without a second replica has a short gap."
+            ),
+            _("Drain"),
+        )
+
+    @action(description=_("Maintenance"), url_path="maintenance", permissions=["operate"])
+    def maintain(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self._turn(
+            request,
+            object_id,
+            upkeep_services.maintain_node,
+            _("Put %(name)s into maintenance"),
+            _("As a drain; besides, its agent takes nothing on and its alerts are held back."),
+            _("Maintenance"),
+        )
+
+    @action(description=_("Back into service"), url_path="resume", permissions=["operate"])
+    def resume(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self._turn(
+            request,
+            object_id,
+            upkeep_services.resume_node,
+            _("Put %(name)s back into service"),
+            _("Drain, maintenance and cordon end; it takes new work."),
+            _("Back into service"),
+        )
+
+    def _turn(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        turn: Callable[..., bool],
+        title: Any,
+        question: Any,
+        button: Any,
+    ) -> HttpResponse:
+        node = self.found(request, object_id)
+
+        def act() -> str:
+            turn(actor=viewer_of(request.user), node=node, now=utc_now())
+            return texts.say(*upkeep_next(node, len(upkeep.work_left(node))))
+
+        return self.ask_then(
+            request,
+            title=title % {"name": node.name},
+            question=question,
+            button=button,
+            back=self.page_of(node),
+            act=act,
+        )
+
+    @action(description=_("Delete"), url_path="remove", permissions=["operate"])
+    def remove(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        node = self.found(request, object_id)
+        form = DeleteNodeForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            actor, force = viewer_of(request.user), form.cleaned_data["force"]
+            try:
+                upkeep_services.delete_node(actor=actor, node=node, force=force, now=utc_now())
+            except Refusal as refusal:
+                tell_refusal(request, refusal)
+            else:
+                messages.success(request, texts.say("upkeep_deleted"))
+                return redirect(self.page_of())
+        return self.show(
+            request,
+            "console/confirm.html",
+            _("Delete %(name)s") % {"name": node.name},
+            form=form,
+            question=_("Its credential ends. Its agent is refused and goes on with what runs there."),
+            button=_("Delete"),
+            back=self.page_of(node),
+        )
+
     @admin.action(description=_("Cordon the selected nodes"), permissions=["operate"])
     def cordon_selected(self, request: HttpRequest, queryset: Any) -> None:
         for node in queryset:
@@ -214,25 +334,3 @@ class NodeAdmin(OperatorAdmin):
         for node in queryset:
             services.uncordon(actor=viewer_of(request.user), node=node)
         self.message_user(request, _("They take new work again."))
-
-
-def join_token_page(owner: OperatorAdmin, request: HttpRequest) -> TemplateResponse:
-    """Makes a token on POST and shows the join command this once."""
-    if request.method != "POST":
-        return owner.show(
-            request,
-            "console/confirm.html",
-            _("New join token"),
-            question=_("A token lets one machine join. Its command is shown once, on the next page."),
-            button=_("Make a token"),
-            back=owner.page_of(),
-        )
-    _token, plain = services.create_join_token(actor=viewer_of(request.user), now=utc_now())
-    return owner.show(
-        request,
-        "console/shown_once.html",
-        _("Join command"),
-        secret=services.join_command(plain),
-        note=_("Run this on the machine that shall join. It is shown once and works once."),
-        back=owner.page_of(),
-    )

@@ -6,7 +6,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
 from apps.console.admin.base import ReadOnlyAdmin, coloured
-from apps.console.admin.machines import join_token_page
+from apps.console.admin.joining import join_token_page
 from apps.core.clock import utc_now
 from apps.fleet.models import JoinToken
 

@@ -89,6 +89,8 @@ class NodeForOperatorShape(NodeShape):
     class Meta(NodeShape.Meta):
         fields = [
             *NodeShape.Meta.fields,
+            "duty",
+            "duty_since",
             "hostname",
             "agent_version",
             "cpu_count",

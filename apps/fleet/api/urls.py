@@ -6,6 +6,5 @@ from apps.fleet.api import views
 
 urlpatterns: list[URLPattern] = [
     path("nodes", views.NodeList.as_view(), name="nodes"),
-    path("nodes/<str:node_id>", views.NodeDetail.as_view(), name="node"),
     path("join-tokens", views.JoinTokens.as_view(), name="join-tokens"),
 ]

@@ -1,13 +1,15 @@
 """What operators change on a node: cordon, pool, labels, name, and who may use it (TEN-09)."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 
 from apps.core import audit, hints
-from apps.core.errors import FieldError, Forbidden, Invalid
-from apps.fleet.models import Node
+from apps.core.errors import Conflict, FieldError, Forbidden, Invalid
+from apps.core.leases import Held
+from apps.fleet.models import Duty, Node
 from apps.tenants.models import SharedGroup, Tenant
 from apps.tenants.scope import Viewer
 
@@ -25,7 +27,7 @@ def change_node(
     """Change PLAIN_FIELDS; set the allow list by tenants' slugs and shared groups' names (None = keep).
 
     Work that already runs there stays. Raises Forbidden for anyone but an operator, Invalid for a
-    tenant or group that does not exist.
+    tenant or group that does not exist, Conflict `node_leaving` for uncordoning a node that is being emptied.
     """
     if not actor.is_operator:
         raise Forbidden
@@ -34,6 +36,10 @@ def change_node(
         raise ValueError(f"not a field that operators change: {sorted(unknown)}")
     with transaction.atomic():
         old = _present(node)
+        if changes.get("cordoned") is False:
+            duty = Node.objects.values_list("duty", flat=True).get(pk=node.pk)
+            if duty != Duty.SERVICE:
+                raise Conflict("node_leaving", node=node.name)
         if changes:
             Node.objects.filter(pk=node.pk).update(**changes)
         if allowed_tenants is not None:
@@ -56,6 +62,32 @@ def cordon(*, actor: Viewer, node: Node) -> Node:
 def uncordon(*, actor: Viewer, node: Node) -> Node:
     """Open a node for new work again. Raises Forbidden."""
     return change_node(actor=actor, node=node, changes={"cordoned": False})
+
+
+def set_duty(*, actor: Viewer, node: Node, duty: Duty, verb: str, now: datetime) -> bool:
+    """Turn a node to another duty (LIFE-09): closed for new work but in service; False where it is in
+    that already. What follows is upkeep's. Raises Forbidden for anyone but an operator."""
+    if not actor.is_operator:
+        raise Forbidden
+    closed = duty is not Duty.SERVICE
+    with transaction.atomic():
+        present = Node.objects.select_for_update().get(pk=node.pk)
+        changed = (present.duty, present.cordoned) != (duty.value, closed)
+        if changed:
+            since = now if closed else None
+            Node.objects.filter(pk=node.pk).update(
+                duty=duty, duty_since=since, duty_notes={}, cordoned=closed
+            )
+            note_node(actor, verb, present, before={"duty": present.duty}, after={"duty": duty.value})
+            hints.kick("scheduling.place")
+    node.refresh_from_db()
+    return changed
+
+
+def note_duty(*, lease: Held, node_id: int, notes: dict[str, Any]) -> None:
+    """Keep why tasks are still on a node that is being emptied. Raises LeaseLost."""
+    with lease.transaction():
+        Node.objects.filter(pk=node_id).exclude(duty=Duty.SERVICE).update(duty_notes=notes)
 
 
 def note_node(actor: audit.Actor, verb: str, node: Node, **values: Any) -> None:

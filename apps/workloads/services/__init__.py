@@ -2,6 +2,7 @@
 
 from apps.workloads.services.claiming import claim_task
 from apps.workloads.services.creating import create_group
+from apps.workloads.services.emptying import clear_node, move_task
 from apps.workloads.services.leaving import (
     STARTABLE,
     STOPPABLE,
@@ -23,11 +24,13 @@ __all__ = [
     "StopOutcome",
     "apply_report",
     "claim_task",
+    "clear_node",
     "commit_placements",
     "create_group",
     "expire_deadlines",
     "finish_deleted",
     "lose_nodes",
+    "move_task",
     "note_refusals",
     "rebuild_failed",
     "reconcile_node",

@@ -12,7 +12,7 @@ from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import HealthCheck, PortMapping, TaskSpec
 from agent.contract.states import Parallelism, Phase, State, TaskType
 from apps.core.secrets import derive_engine_key
-from apps.fleet.models import Liveness, Node, Port
+from apps.fleet.models import Duty, Liveness, Node, Port
 from apps.workloads.models import Claim, Task
 from apps.workloads.selectors import engine_of
 from apps.workloads.state import lock_groups
@@ -31,6 +31,8 @@ def claim_task(
         newest = Liveness.objects.select_for_update().filter(node=node).values_list("incarnation", flat=True)
         if newest.first() != incarnation:
             return reason(Code.CLAIM_SUPERSEDED)
+        if Node.objects.filter(pk=node.pk, duty=Duty.MAINTENANCE).exists():
+            return reason(Code.CLAIM_LOST)  # upkeep moves it to another node
         claim = (
             Claim.objects.select_related("task__group")
             .filter(task__public_id=task_id, attempt=attempt, node=node)

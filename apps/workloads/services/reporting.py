@@ -141,7 +141,7 @@ def end_attempt(claim: Claim, why: Reason, *, now: datetime, actor: str) -> int:
 def move_off(task: Task, why: Reason, *, actor: str, now: datetime) -> bool:
     """Move a task whose attempt is lost: an inference task waits for a new place while rebuilds are
     left, other work fails, what was leaving is stopped. An agent's restart costs no rebuild: its
-    engines go with it and start again (AGENT-03)."""
+    engines go with it and start again (AGENT-03); nor does a node that an operator deleted."""
     state = State(task.state)
     if state == State.STOPPING:
         return transition(
@@ -149,7 +149,8 @@ def move_off(task: Task, why: Reason, *, actor: str, now: datetime) -> bool:
         )
     if state not in RUNS_ON_NODE:
         return False
-    rebuild = task.rebuilds if why.code == Code.AGENT_RESTARTED else rebuild_after(task, now)
+    free = why.code in (Code.AGENT_RESTARTED, Code.NODE_REMOVED)
+    rebuild = task.rebuilds if free else rebuild_after(task, now)
     error = last_error(why, None, now)
     if state == State.DRAINING or task.group.task_type != TaskType.INFERENCE or rebuild is None:
         move = move_of(task, State.FAILED, why, phase=Phase.NONE, last_error=error)
