@@ -26,7 +26,7 @@ def test_one_scrape_tells_of_all_parts(running_server: Stack) -> None:
     found = until(lambda: whole(running_server), lambda: str(sorted(scrape(running_server))))
     assert found["heteroflow_nodes online"] >= 1
     assert found["heteroflow_gateway_requests_total completed 200"] >= 1
-    assert found["heteroflow_gateway_tokens_total tiny completion"] >= 8
+    assert found["heteroflow_gateway_tokens_total completion tiny"] >= 8
     assert found["heteroflow_loop_last_run_succeeded scheduling.place"] == 1
     assert found["heteroflow_http_requests_total POST agent/v1/heartbeat 2xx"] >= 1
     assert found["heteroflow_alerts_open node_lost"] == 0
