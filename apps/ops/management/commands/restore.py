@@ -4,6 +4,7 @@ Afterwards no agent removes a container until `manage.py resume-removals`: the r
 machines, and what the rows do not know may be somebody's running service.
 """
 
+import time
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from apps.ops import preflight
 from apps.ops.backup import archive, databases
 from apps.ops.management.commands.backup import sources
 from apps.ops.preflight import NotReady
+
+CLOSING_S = 3.0  # how long closed connections may take to be gone from PostgreSQL's list
 
 
 class Command(BaseCommand):
@@ -63,19 +66,37 @@ def require_stopped(place: archive.Sources) -> int | None:
     """Raises NotReady while a server uses the database. On SQLite the answer is the lock to keep."""
     if databases.kind_of(place.database) == "sqlite":
         return preflight.hold_data_dir(place.files.parent)
-    close()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        )
-        (others,) = cursor.fetchone()
+    close()  # our own pool's connections are not the server's
+    values = place.database
+    with psycopg.connect(
+        host=values.get("HOST") or None,
+        port=values.get("PORT") or None,
+        user=values.get("USER") or None,
+        password=values.get("PASSWORD") or None,
+        dbname=values["NAME"],
+        connect_timeout=5,
+    ) as link:
+        give_up_at = time.monotonic() + CLOSING_S
+        while others := count_others(link):
+            if time.monotonic() > give_up_at:
+                break
+            time.sleep(0.1)
     if others:
         raise NotReady(
             f"{others} other connections use the database; stop all server processes first, PostgreSQL "
             "alone stays up."
         )
     return None
+
+
+def count_others(link: "psycopg.Connection[Any]") -> int:
+    """How many connections beside this one use its database."""
+    row = link.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    ).fetchone()
+    link.rollback()  # the next look is of another moment
+    return int(row[0]) if row else 0
 
 
 def holds_something() -> bool:
