@@ -4,25 +4,32 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('fleet', '0003_delete_nodealert'),
+        ("fleet", "0003_delete_nodealert"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='node',
-            name='duty',
-            field=models.CharField(choices=[('service', 'in service'), ('drain', 'being emptied'), ('maintenance', 'in maintenance')], default='service', max_length=20),
+            model_name="node",
+            name="duty",
+            field=models.CharField(
+                choices=[
+                    ("service", "in service"),
+                    ("drain", "being emptied"),
+                    ("maintenance", "in maintenance"),
+                ],
+                default="service",
+                max_length=20,
+            ),
         ),
         migrations.AddField(
-            model_name='node',
-            name='duty_notes',
+            model_name="node",
+            name="duty_notes",
             field=models.JSONField(default=dict),
         ),
         migrations.AddField(
-            model_name='node',
-            name='duty_since',
+            model_name="node",
+            name="duty_since",
             field=models.DateTimeField(null=True),
         ),
     ]
