@@ -75,7 +75,7 @@ class Fleet:
                 assert refusal.status == 404
         self.made.clear()
         for name, machine in self.machines.items():
-            machine.mend()
+            machine.bring_back()
             self.set_node(name, cordoned=False)
         for name, machine in self.machines.items():
             until(lambda name=name: self.is_up(name), lambda name=name: self.told(name), 60)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
+import psutil
 
 from tests.fakes.docker.engines import DockerNode
 from tests.fakes.nvml.cards import FakeCards
@@ -77,6 +78,14 @@ class Machine:
                 stdout=log,
                 stderr=log,
             )
+
+    def bring_back(self) -> None:
+        """Whatever a test that failed has left: Docker, the agent and the link are there again."""
+        self.mend()
+        if not psutil.pid_exists(self.engine.pid):
+            self.engine.restart()
+        if self._agent is None or self._agent.poll() is not None:
+            self.start()
 
     def kill(self) -> None:
         """kill -9."""

@@ -21,7 +21,7 @@ from tests.nodes.fleet import CARDS, IMAGE, Fleet
 from tests.nodes.servers import any_server
 from tests.stack import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
 
 # Prints for each address whether anything there takes a connection.
 KNOCK = """
