@@ -84,7 +84,7 @@ def test_issue_a_key_and_revoke_it(console: Page, running_server: Stack) -> None
 def test_join_command_is_shown_once(console: Page, running_server: Stack) -> None:
     console.goto(f"{running_server.base_url}/admin/fleet/node/")
     console.get_by_role("link", name="New join token").click()
-    console.get_by_role("button", name="Make a token").click()
+    console.get_by_role("button", name="Make a join command").click()
     expect(console.locator("#shown-once")).to_contain_text("HETEROFLOW_AGENT_JOIN_TOKEN=jt-")
     console.goto(f"{running_server.base_url}/admin/fleet/jointoken/")
     assert console.locator("#result_list tbody tr").count() >= 1

@@ -55,8 +55,9 @@ def test_python_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
-def test_docker_runtime_is_not_offered_yet(tmp_path: Path) -> None:
-    assert "RUNTIME=docker is not offered by this version" in sentence(make_run(tmp_path, RUNTIME="docker"))
+def test_docker_that_does_not_answer(tmp_path: Path) -> None:
+    told = sentence(make_run(tmp_path, RUNTIME="docker", DOCKER_HOST=f"unix://{tmp_path}/none.sock"))
+    assert "Docker does not answer at unix://" in told and "leave RUNTIME out" in told
 
 
 def test_data_dir_that_can_not_be_written(tmp_path: Path) -> None:
