@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All settings. Durations in seconds (`_s`). Paths absolute."""
 
     server_url: str
-    state_dir: str
+    state_dir: str = "/var/lib/heteroflow-agent"
     join_token: str = ""
     join_token_file: str = ""
     server_sha256: str = ""  # the server certificate's fingerprint, from the join line
@@ -150,11 +150,9 @@ def load_settings(file: Path | None, environ: Mapping[str, str]) -> Settings:
         text = environ.get(ENV_PREFIX + field.name.upper())
         if text is not None:
             raw[field.name] = _from_text(field.name, field.type, text)
-    for name in ("server_url", "state_dir"):
-        if not raw.get(name):
-            raise ConfigError(
-                f"{name} is not set. Put it into the configuration file or into {ENV_PREFIX}{name.upper()}."
-            )
+    if not raw.get("server_url"):
+        name = ENV_PREFIX + "SERVER_URL"
+        raise ConfigError(f"server_url is not set. Put it into the configuration file or into {name}.")
     try:
         settings = msgspec.convert(raw, Settings, strict=False)
     except msgspec.ValidationError as error:

@@ -71,7 +71,7 @@ def test_address_in_the_clear_is_refused_in_a_sentence(url: str) -> None:
         ("HEARTBEAT_S", "soon", "not usable"),
         ("ALLOWED_VOLUME_PREFIXES", "models", "absolute"),
         ("STATE_DIR", "state", "absolute"),
-        ("STATE_DIR", "", "not set"),
+        ("STATE_DIR", "", "absolute path"),
         ("ENGINE_THREADS", "0", "engine_threads"),
         ("SERVER_SHA256", "ab", "64"),
         ("DIAL", "tunnel", "not usable"),

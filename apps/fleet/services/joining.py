@@ -58,12 +58,13 @@ def create_join_token(*, actor: Viewer, ttl_s: float | None = None, now: datetim
 
 
 def join_command(plain: str) -> str:
-    """The line that an operator pastes on the machine, with the fingerprint of our certificate where one
-    is set; the token goes by environment, so that it stands in no process list."""
+    """The line that an operator pastes on the machine, in this source's folder after `make install`, with
+    the fingerprint of our certificate where one is set; the token goes by environment, so that it stands
+    in no process list."""
     named = {"SERVER_URL": settings.PUBLIC_URL, "SERVER_SHA256": settings.SERVER_CERTIFICATE_SHA256}
     named["JOIN_TOKEN"] = plain
     words = [f"HETEROFLOW_AGENT_{name}={shlex.quote(value)}" for name, value in named.items() if value]
-    return " ".join([*words, "python -m agent"])
+    return " ".join([*words, ".venv/bin/python -m agent"])
 
 
 def redeem_join_token(*, request: JoinRequest, now: datetime) -> Node:

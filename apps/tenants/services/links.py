@@ -47,18 +47,23 @@ def offer_reset(*, actor: Viewer, user: User, now: datetime) -> tuple[OneTimeLin
     Operators for anybody; owners for who stands in no tenant but theirs, since a password opens all of
     a person's tenants. Raises Forbidden, Refusal 403 `reset_by_operator_only`.
     """
-    if not actor.is_operator:
-        owned = set(actor.tenants_with(frozenset({Role.OWNER})))
-        theirs = set(Membership.objects.filter(user=user).values_list("tenant_id", flat=True))
-        if not owned & theirs:
-            raise Forbidden
-        if user.is_superuser or user.is_staff or theirs - owned:
-            raise Refusal("reset_by_operator_only", 403)
+    _may_reset(actor, user)
     with transaction.atomic():
         _open(now).filter(purpose=LinkPurpose.RESET, user=user).update(withdrawn_at=now)
         link, plain = _make(actor, LinkPurpose.RESET, settings.RESET_TTL_S, now, user=user, email=user.email)
         note_person(actor, "offer_reset", user, after={"expires_at": link.expires_at})
     return link, plain
+
+
+def _may_reset(actor: Viewer, user: User) -> None:
+    if actor.is_operator:
+        return
+    owned = set(actor.tenants_with(frozenset({Role.OWNER})))
+    theirs = set(Membership.objects.filter(user=user).values_list("tenant_id", flat=True))
+    if not owned & theirs:
+        raise Forbidden
+    if user.is_superuser or user.is_staff or theirs - owned:
+        raise Refusal("reset_by_operator_only", 403)
 
 
 def withdraw_link(*, actor: Viewer, link: OneTimeLink, now: datetime) -> bool:
@@ -109,6 +114,11 @@ def reset_password(*, token: str, password: str, now: datetime) -> User:
         user = link.user
         if user is None or not user.is_active:
             raise Refusal("link_unknown", 404)
+        try:
+            # Judged anew: the person may have joined other tenants, or become an operator, since.
+            _may_reset(viewer_of(link.created_by), user)
+        except Refusal:
+            raise Refusal("link_unknown", 404) from None
         actor = viewer_of(user)
         set_password(actor=actor, user=user, password=password, verb="reset_password", now=now)
     return user

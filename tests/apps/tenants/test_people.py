@@ -186,6 +186,23 @@ def test_a_newer_reset_link_ends_the_one_before(api_client, operator, member):
         assert APIClient().post("/api/v1/auth/password-reset", body, format="json").status_code == status
 
 
+@pytest.mark.parametrize("change", ["joins another tenant", "becomes an operator", "its maker leaves"])
+def test_a_reset_link_ends_with_its_makers_right(api_client, tenant, owner, member, change):
+    offered = api_client(owner).post(f"/api/v1/users/{member.public_id}/password-reset")
+    token = re.search(r"ln-[\w-]+", str(offered.json()))[0]
+    if change == "joins another tenant":
+        factories.make_member(factories.make_tenant(), user=member)
+    elif change == "becomes an operator":
+        User.objects.filter(pk=member.pk).update(is_superuser=True)
+    else:
+        Membership.objects.filter(user=owner).delete()
+    body = {"token": token, "password": NEW}
+    refused = APIClient().post("/api/v1/auth/password-reset", body, format="json")
+    assert (refused.status_code, refused.json()["code"]) == (404, "link_unknown")
+    member.refresh_from_db()
+    assert not member.check_password(NEW)
+
+
 def test_an_owner_can_not_reset_who_opens_more_than_the_owners_tenants(api_client, tenant, owner, operator):
     shared = factories.make_member(tenant)
     factories.make_member(factories.make_tenant(), user=shared)
