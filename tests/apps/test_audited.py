@@ -110,7 +110,10 @@ def _sign_in(estate: Estate) -> dict[str, str]:
 def _token(estate: Estate, *, reset: bool = False) -> str:
     link = factories.make_invitation(estate.rows["tenant"], sha256=secrets.sha256_hex("the-token"))
     if reset:
-        OneTimeLink.objects.filter(pk=link.pk).update(purpose="reset", tenant=None, user=estate.owner)
+        maker = factories.make_operator()
+        OneTimeLink.objects.filter(pk=link.pk).update(
+            purpose="reset", tenant=None, user=estate.owner, created_by=maker
+        )
     return "the-token"
 
 
