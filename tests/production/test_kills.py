@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 import pytest
@@ -93,7 +94,7 @@ def test_a_killed_agent(production: ProductionStack) -> None:
 
 def test_a_redis_that_hangs_holds_no_request(production: ProductionStack) -> None:
     api, redis = production.api(), production.part("redis")
-    took: dict[str, float] = {}
+    took: dict[str, list[float]] = {}
 
     def measured(name: str, call: Callable[[], Any]) -> Any:
         began = time.monotonic()
@@ -102,14 +103,14 @@ def test_a_redis_that_hangs_holds_no_request(production: ProductionStack) -> Non
         except ApiRefusal as refusal:
             assert refusal.status < 500, refusal
         finally:
-            took[name] = max(took.get(name, 0.0), time.monotonic() - began)
+            took.setdefault(name, []).append(time.monotonic() - began)
 
     for path in ("/api/v1/task-groups", "/api/v1/me", "/readyz"):  # each process has seen a request before
         for _ in range(4):
             api.call("GET", path)
     pause(redis)
     try:
-        for number in range(3):
+        for number in range(5):
             measured("list", lambda: api.call("GET", "/api/v1/task-groups"))
             name = f"hung-{number}"
             key = measured("key", lambda name=name: api.call("POST", "/api/v1/api-keys", {"name": name}))
@@ -122,7 +123,8 @@ def test_a_redis_that_hangs_holds_no_request(production: ProductionStack) -> Non
             measured("ready", lambda: api.call("GET", "/readyz"))
             measured("join", lambda: join_with_a_wrong_token(production))
         assert production.ask(), "inference goes on"
-        assert {name: s for name, s in took.items() if s >= 1.0} == {}
+        # A call that waits for Redis does so each time; a busy machine makes one slow now and then.
+        assert {name: s for name, s in took.items() if median(s) >= 1.0 or max(s) >= 5.0} == {}
     finally:
         redis.send_signal(signal.SIGCONT)
     resumed_at = time.time()
