@@ -27,8 +27,8 @@ run-production: export DATA_DIR := $(if $(filter file,$(origin DATA_DIR)),./data
 run-production: python ## The production profile on one machine, to try it: PostgreSQL, Redis, nginx, processes
 	@exec setpriv --pdeathsig TERM $(BOOT) -- manage.py run-production $(ARGS)
 
-install: python ## Make .venv hold what the lock files say
-	@$(BOOT)
+install: python ## Make .venv hold what the lock files say, the tests' tools too
+	@$(BOOT) --with-tools
 
 password: python ## Give a person a new password: make password USER=admin
 	@$(BOOT) -- manage.py password $(USER)
@@ -45,9 +45,13 @@ bench: install ## Compare the gateway with others (BENCH_ONLY=direct,nginx,ours;
 bench-intake: install ## Heartbeats and API calls a second of one embedded server
 	@$(VENV)/python -m bench.intake
 
-lock: install ## Pin what pyproject.toml asks for into requirements.txt, with hashes
-	$(VENV)/pip-compile --quiet --all-extras --generate-hashes --allow-unsafe --strip-extras \
-	  --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links -o requirements.txt pyproject.toml
+# The second and the third lock name no version that the first one does not.
+COMPILE = $(VENV)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+  --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+lock: install ## Pin what pyproject.toml asks for, with hashes: the server, the tests' tools, the agent alone
+	$(COMPILE) -o requirements.txt pyproject.toml
+	$(COMPILE) --extra dev -c requirements.txt -o requirements-dev.txt pyproject.toml
+	$(COMPILE) -c requirements.txt -o requirements-agent.txt agent/requirements.in
 
 messages: install ## Collect sentences for translation and compile them (needs Debian's gettext)
 	DJANGO_SETTINGS_MODULE=heteroflow.settings.test $(VENV)/python manage.py makemessages -l zh_Hans --no-obsolete \

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from apps.ops import preflight
@@ -19,6 +20,7 @@ from apps.ops.preflight import NotReady
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOCKS = {"requirements.txt": [], "requirements-demo.txt": ["--no-deps"]}
+TOOLS: dict[str, list[str]] = {"requirements-dev.txt": []}  # what tests and checks need besides; no start waits for it
 NO_REGISTRY = ("connection", "resolution", "timed out", "max retries", "no matching distribution", "proxy")
 
 
@@ -42,11 +44,11 @@ def digest(lock: Path) -> str:
     return hashlib.sha256(lock.read_bytes() + sys.version.encode()).hexdigest()
 
 
-def stale_locks(root: Path, venv: Path) -> list[str]:
-    """The lock files whose content is not what is installed."""
+def stale_locks(root: Path, venv: Path, locks: Iterable[str] = LOCKS) -> list[str]:
+    """Which of these lock files hold something else than what is installed."""
     return [
         name
-        for name in LOCKS
+        for name in locks
         if not (stamp := venv / f".installed-{name}").exists() or stamp.read_text() != digest(root / name)
     ]
 
@@ -72,9 +74,9 @@ def run_logged(command: list[str], log: Path) -> bool:
         return subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode == 0  # noqa: S603
 
 
-def install(root: Path, venv: Path) -> None:
-    """Make .venv hold exactly what the lock files say. Raises NotReady."""
-    stale = stale_locks(root, venv)
+def install(root: Path, venv: Path, locks: Mapping[str, list[str]] = LOCKS) -> None:
+    """Make .venv hold what these lock files say; the values are pip's options. Raises NotReady."""
+    stale = stale_locks(root, venv, locks)
     if not stale:
         return
     preflight.check_room(venv, preflight.INSTALL_NEEDS_MB, "install the libraries")
@@ -86,7 +88,7 @@ def install(root: Path, venv: Path) -> None:
     for name in stale:
         print(f"Installing what {name} locks (once; minutes on a slow line) ...", flush=True)
         command = [str(python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
-        command += [*LOCKS[name], "--require-hashes", "-r", str(root / name)]
+        command += [*locks[name], "--require-hashes", "-r", str(root / name)]
         if not run_logged(command, log):
             raise NotReady(f"{explain(log.read_text(errors='replace'))} Details: {log}")
         (venv / f".installed-{name}").write_text(digest(root / name))
@@ -97,6 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C shows no traceback
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
+    parser.add_argument("--with-tools", action="store_true", help="install what tests and checks need, too")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="to run by .venv's Python, after --")
     options = parser.parse_args(arguments)
     command = [word for word in options.command if word != "--"]
@@ -112,7 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
             )
         folder = os.open(ROOT, os.O_RDONLY)
         fcntl.flock(folder, fcntl.LOCK_EX)  # two starts beside each other install once
-        install(ROOT, options.venv)
+        install(ROOT, options.venv, LOCKS | TOOLS if options.with_tools else LOCKS)
         os.close(folder)
     except NotReady as refusal:
         print(refusal, file=sys.stderr)

@@ -147,6 +147,13 @@ def test_installs_again_only_when_a_lock_changed(tmp_path: Path) -> None:
     assert bootstrap.stale_locks(tmp_path, venv) == ["requirements.txt"]
 
 
+def test_a_start_waits_for_no_tool_of_the_tests() -> None:
+    assert not set(bootstrap.LOCKS) & set(bootstrap.TOOLS)
+    doors = (ROOT / "Makefile").read_text()
+    assert doors.count("--with-tools") == 1  # `make install`, which check, test and bench begin with
+    assert "\ninstall: python ## " in doors
+
+
 def test_another_python_or_no_venv_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(NotReady, match=r"apt-get install python3\.11-venv"):
