@@ -20,7 +20,8 @@ from apps.ops.preflight import NotReady
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOCKS = {"requirements.txt": [], "requirements-demo.txt": ["--no-deps"]}
-TOOLS: dict[str, list[str]] = {"requirements-dev.txt": []}  # what tests and checks need besides; no start waits for it
+# What tests and checks need besides; no start waits for it.
+TOOLS: dict[str, list[str]] = {"requirements-dev.txt": []}
 NO_REGISTRY = ("connection", "resolution", "timed out", "max retries", "no matching distribution", "proxy")
 
 
