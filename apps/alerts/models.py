@@ -35,7 +35,8 @@ class Alert(models.Model):
 
 
 class Webhook(models.Model):
-    """An address that operators have alerts told to. The secret signs; it is never shown."""
+    """An address that operators have alerts told to. The secret signs; it is never shown. Nothing is sent
+    before `next_at`; empty: at once."""
 
     public_id = PublicIdField(kind="webhook")
     name = models.CharField(max_length=100, unique=True)
@@ -43,6 +44,9 @@ class Webhook(models.Model):
     secret = EncryptedTextField()
     active = models.BooleanField(default=True)
     created_at = models.DateTimeField()
+    failures_in_a_row = models.PositiveIntegerField(default=0)
+    tried_at = models.DateTimeField(null=True)
+    next_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["name"]
@@ -52,7 +56,7 @@ class Webhook(models.Model):
 
 
 class Delivery(models.Model):
-    """One message to one webhook. `body` is what is signed and sent, the same at each try. Empty `next_at`:
+    """One message to one webhook. `body` is what is signed and sent, the same at each try. Not `waiting`:
     nothing more is tried, for it arrived or was given up."""
 
     public_id = PublicIdField(kind="delivery")
@@ -61,7 +65,7 @@ class Delivery(models.Model):
     event = models.CharField(max_length=10)
     body = models.TextField()
     created_at = models.DateTimeField()
-    next_at = models.DateTimeField(null=True)
+    waiting = models.BooleanField(default=True)
     attempts = models.PositiveIntegerField(default=0)
     delivered_at = models.DateTimeField(null=True)
     last_status = models.PositiveIntegerField(null=True)
@@ -70,7 +74,9 @@ class Delivery(models.Model):
     class Meta:
         ordering = ["-created_at", "-pk"]
         indexes = [
-            models.Index(fields=["next_at"], condition=Q(next_at__isnull=False), name="due_deliveries")
+            models.Index(
+                fields=["webhook", "created_at"], condition=Q(waiting=True), name="waiting_deliveries"
+            )
         ]
 
     def __str__(self) -> str:

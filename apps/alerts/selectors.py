@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Collection
+from datetime import datetime
 
-from django.db.models import Count
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 
-from apps.alerts.models import Alert, Delivery
+from apps.alerts.models import Alert, Delivery, Webhook
 
 
 def open_alerts_of(object_ids: Collection[str]) -> dict[str, list[Alert]]:
@@ -23,6 +24,14 @@ def count_open() -> dict[str, int]:
     return dict(rows.values_list("code").annotate(count=Count("pk")))
 
 
-def count_due() -> int:
+def count_waiting() -> int:
     """Messages that are still to be delivered."""
-    return Delivery.objects.filter(next_at__isnull=False).count()
+    return Delivery.objects.filter(waiting=True).count()
+
+
+def due_webhooks(now: datetime) -> QuerySet[Webhook]:
+    """Webhooks that a message waits for and whose pause is over; the one not tried for longest comes first,
+    so that each has its turn whatever waits for the others."""
+    waiting = Delivery.objects.filter(webhook=OuterRef("pk"), waiting=True)
+    due = Webhook.objects.filter(Q(next_at=None) | Q(next_at__lte=now), Exists(waiting), active=True)
+    return due.order_by(F("tried_at").asc(nulls_first=True), "pk")

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 
 from agent.contract.states import State
 from apps.alerts.kinds import KINDS
-from apps.alerts.selectors import count_due, count_open
+from apps.alerts.selectors import count_open, count_waiting
 from apps.core.clock import utc_now
 from apps.core.models import Lease, TickRun
 from apps.fleet.models import Card, DoorState, Node
@@ -129,7 +129,7 @@ def _alerts() -> list[Metric]:
         alerts.add_metric([code], counts.get(code, 0))
     return [
         alerts,
-        _one("heteroflow_alert_messages_waiting", "Messages to webhooks on their way.", count_due()),
+        _one("heteroflow_alert_messages_waiting", "Messages to webhooks on their way.", count_waiting()),
     ]
 
 

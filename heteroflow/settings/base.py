@@ -205,6 +205,11 @@ PLAYGROUND_KEY_TTL_S = env.int("PLAYGROUND_KEY_TTL_S", default=4 * 3600)  # of k
 SCHEDULING_PERIOD_S = env.float("SCHEDULING_PERIOD_S", default=1.0)
 RECOVERY_PERIOD_S = env.float("RECOVERY_PERIOD_S", default=5.0)
 DRAIN_PERIOD_S = env.float("DRAIN_PERIOD_S", default=2.0)
+# Emptying nodes: replacements that start at once in the whole fleet, how long running calls have to end once
+# the replacement serves, and when one whose rebuilds are spent is tried anew.
+DRAIN_AT_ONCE = env.int("DRAIN_AT_ONCE", default=4)
+DRAIN_DEADLINE_S = env.float("DRAIN_DEADLINE_S", default=60.0)
+DRAIN_RETRY_S = env.float("DRAIN_RETRY_S", default=300.0)
 TICK_LEASE_TTL_S = env.float("TICK_LEASE_TTL_S", default=4.0)
 COMMIT_SLICE = env.int("COMMIT_SLICE", default=500)
 # What one run of the scheduler may take before the rest is left to the next one.
@@ -273,12 +278,13 @@ ALERT_LOOP_FAILURES = env.int("ALERT_LOOP_FAILURES", default=3)
 ALERT_USAGE_BEHIND_S = env.float("ALERT_USAGE_BEHIND_S", default=120.0)
 ALERT_QUIET_S = env.float("ALERT_QUIET_S", default=3600.0)  # what happened once is over after so long
 ALERT_KEEP_S = env.float("ALERT_KEEP_S", default=30 * 86400.0)
-# Webhooks: retried with doubling pauses, given up after a day; see docs/alerts.md.
+# Webhooks: retried with doubling pauses, given up after a day; see docs/alerts.md. WEBHOOK_TIMEOUT_S is for a
+# whole sending: name, connection and answer together.
 ALERT_DELIVERY_PERIOD_S = env.float("ALERT_DELIVERY_PERIOD_S", default=5.0)
 WEBHOOK_TIMEOUT_S = env.float("WEBHOOK_TIMEOUT_S", default=3.0)
 WEBHOOK_BUDGET_S = env.float("WEBHOOK_BUDGET_S", default=5.0)
 WEBHOOK_RETRY_S = env.float("WEBHOOK_RETRY_S", default=5.0)
-WEBHOOK_RETRY_MAX_S = env.float("WEBHOOK_RETRY_MAX_S", default=3600.0)
+WEBHOOK_RETRY_MAX_S = env.float("WEBHOOK_RETRY_MAX_S", default=300.0)
 WEBHOOK_GIVE_UP_S = env.float("WEBHOOK_GIVE_UP_S", default=86400.0)
 # Whether webhooks may go to addresses of the inner network and of this machine.
 WEBHOOK_ALLOW_PRIVATE = env.bool("WEBHOOK_ALLOW_PRIVATE", default=False)

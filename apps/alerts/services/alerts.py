@@ -62,7 +62,7 @@ def forget_old(*, now: datetime) -> int:
     closed = _close(Alert.objects.filter(code__in=once, closed_at__isnull=True, last_at__lt=quiet), now)
     old = now - timedelta(seconds=settings.ALERT_KEEP_S)
     Alert.objects.filter(closed_at__lt=old).delete()
-    Delivery.objects.filter(next_at__isnull=True, created_at__lt=old).delete()
+    Delivery.objects.filter(waiting=False, created_at__lt=old).delete()
     return closed
 
 

@@ -34,9 +34,9 @@ def create_webhook(*, actor: audit.Actor, name: str, url: str, secret: str, now:
 def change_webhook(
     *, actor: audit.Actor, webhook: Webhook, name: str, url: str, active: bool, secret: str = ""
 ) -> Webhook:
-    """An empty secret keeps the present one. Raises as create_webhook does."""
+    """An empty secret keeps the present one. What waits is tried at once. Raises as create_webhook does."""
     _check(actor, url, secret or None)
-    new: dict[str, Any] = {"name": name, "url": url, "active": active}
+    new: dict[str, Any] = {"name": name, "url": url, "active": active, "next_at": None}
     with transaction.atomic():
         row = Webhook.objects.select_for_update().get(pk=webhook.pk)
         before, after = audit.changes(_shown(row.name, row.url, row.active), _shown(name, url, active))
@@ -65,10 +65,12 @@ def delete_webhook(*, actor: audit.Actor, webhook: Webhook) -> None:
 
 
 def send_test(*, actor: audit.Actor, webhook: Webhook, now: datetime) -> Delivery:
-    """Send a message that stands for no alert. Raises Forbidden."""
+    """Send a message that stands for no alert, behind those that wait; the first of them is tried at once.
+    Raises Forbidden."""
     if not actor.is_operator:
         raise Forbidden
     with transaction.atomic():
+        Webhook.objects.filter(pk=webhook.pk).update(next_at=None)
         audit.note(actor, "test_webhook", **_named(webhook))
         return _queue(webhook, None, "test", now)
 
@@ -88,7 +90,6 @@ def _queue(webhook: Webhook, alert: Alert | None, event: str, now: datetime) -> 
         event=event,
         body=json.dumps({"id": public_id, "event": event, "alert": _picture(alert)}),
         created_at=now,
-        next_at=now,
     )
     hints.kick(DELIVER)
     return row

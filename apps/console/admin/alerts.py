@@ -103,7 +103,7 @@ class WebhookAdmin(OperatorAdmin):
     """Where alerts are told to. The list shows hosts only: a path can be a credential."""
 
     form = WebhookForm
-    list_display = ["name", "host", "active", "last_message"]
+    list_display = ["name", "host", "active", "last_message", "next_at"]
     search_fields = ["name"]
     actions_detail = ["send_test"]
 
@@ -161,7 +161,7 @@ class WebhookAdmin(OperatorAdmin):
 class DeliveryAdmin(ReadOnlyAdmin):
     """What became of each message."""
 
-    list_display = ["public_id", "webhook", "event", "shown_state", "attempts", "next_at", "delivered_at"]
+    list_display = ["public_id", "webhook", "event", "shown_state", "attempts", "delivered_at"]
     list_filter = ["webhook", "event"]
     search_fields = ["public_id"]
     list_select_related = ["webhook"]
@@ -170,7 +170,7 @@ class DeliveryAdmin(ReadOnlyAdmin):
         ("webhook", "event", "alert"),
         ("shown_state", "why"),
         ("attempts", "last_status"),
-        ("created_at", "next_at", "delivered_at"),
+        ("created_at", "delivered_at"),
         "body",
     ]
 
@@ -187,6 +187,6 @@ def delivery_state(row: Delivery) -> str:
     """Delivered, on its way or given up, as a coloured word."""
     if row.delivered_at:
         return coloured(_("delivered"), "success")
-    if row.next_at is None:
+    if not row.waiting:
         return coloured(_("given up"), "danger")
     return coloured(_("is tried again"), "warning") if row.attempts else coloured(_("on its way"), "info")

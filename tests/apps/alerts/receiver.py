@@ -1,5 +1,6 @@
-"""A webhook's other end on loopback: keeps what it got, answers as told."""
+"""A webhook's other end on loopback: keeps what it got, answers as told, or drips."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,3 +42,25 @@ def receiver() -> Iterator[Receiver]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextmanager
+def dripping(*, before: bytes = b"HTTP/1.1 ", gap_s: float = 0.02) -> Iterator[str]:
+    """The address of a receiver that answers `before` and then one byte after the other without an end."""
+    over = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with listener.accept()[0] as caller:
+            try:
+                caller.sendall(before)
+                while not over.wait(gap_s):
+                    caller.sendall(b"2")
+            except OSError:  # the caller has left
+                return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        finally:
+            over.set()

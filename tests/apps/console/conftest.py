@@ -66,9 +66,7 @@ def full(operator: User) -> dict[str, Any]:
     webhook = Webhook.objects.create(
         name="pager", url="https://pager.example/hook", secret="very-secret-value", created_at=NOW
     )
-    Delivery.objects.create(
-        webhook=webhook, alert=alert, event="opened", body="{}", created_at=NOW, next_at=NOW
-    )
+    Delivery.objects.create(webhook=webhook, alert=alert, event="opened", body="{}", created_at=NOW)
     CatalogModel.objects.create(name="tiny-model", path="/m/t.gguf", image="llama.cpp:server")
     UsageRecord.objects.create(
         request_id="r-1", started_at=NOW, path="/v1/chat/completions", ending="completed", http_status=200
