@@ -1,4 +1,4 @@
-"""Messages between server and agent, contract version 1 (AGENT-01, -02; docs/contract.md).
+"""Messages between server and agent, contract version 2 (AGENT-01, -02; docs/contract.md).
 
 Owns their shapes. Paths: POST /agent/v1/{join,heartbeat,claims,reports,logs}; the websocket
 /ws/agent only ever says "look now" (Look). Every field that may be unknown is None, never zero.
@@ -12,7 +12,7 @@ import msgspec
 from agent.contract.codes import Reason
 from agent.contract.states import Desired, Observed, Phase, RuntimeKind, TaskType
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSION = 2
 CONTRACT_HEADER = "X-HeteroFlow-Contract"
 PORT_RANGE = (20000, 20999)  # of host ports for tasks, where a node says no other
 
@@ -41,8 +41,17 @@ class JoinReply(msgspec.Struct, tag="joined"):
 # --- heartbeat ------------------------------------------------------------------------------------
 
 
+class CardHolder(msgspec.Struct):
+    """A process that holds memory of a card; `task_id` "" for one that is none of ours."""
+
+    pid: int
+    used_mb: int | None = None
+    task_id: str = ""
+
+
 class CardReport(msgspec.Struct):
-    """One accelerator card. Memory in MB (2**20 bytes); None where the card did not answer."""
+    """One accelerator card. Memory in MB (2**20 bytes); None where the card did not answer.
+    `quarantined`: memory of an attempt that ended is still held, by `held_by`; nothing starts there."""
 
     uuid: str
     index: int
@@ -56,6 +65,8 @@ class CardReport(msgspec.Struct):
     compute_capability: str | None = None
     mig_capable: bool = False
     mps_capable: bool = False
+    quarantined: bool = False
+    held_by: list[CardHolder] = []
 
 
 class HostReport(msgspec.Struct):
@@ -140,14 +151,26 @@ class HealthCheck(msgspec.Struct):
     start_period_seconds: float = 60
 
 
+class SleepOrder(msgspec.Struct, frozen=True):
+    """Put an engine to sleep (SLEEP-01): let running requests end (none for `settle_seconds`, or at the
+    latest after `drain_seconds`), ask the engine itself where it can (`level` as vLLM numbers them), stop its
+    container and keep it. The routes were closed before."""
+
+    drain_seconds: float
+    settle_seconds: float
+    level: int = 2
+
+
 class DesiredTask(msgspec.Struct):
     """One attempt that the server wants in the state `desired` on this node. No secret stands
-    here: those come with the claim only."""
+    here: those come with the claim only. With `sleep`, `stop` means: stopped and kept. An agent that
+    does not know the field removes the container, which costs a new one at the wake (SLEEP-03)."""
 
     task_id: str
     attempt: int
     desired: Desired
     stop_grace_seconds: float = 10
+    sleep: SleepOrder | None = None
 
 
 class HeartbeatReply(msgspec.Struct, tag="desired"):
@@ -199,6 +222,8 @@ class TaskSpec(msgspec.Struct):
     timeout_seconds: int | None = None
     engine_key: str = ""
     pull_credentials: dict[str, str] | None = None
+    # Opens the engine's own sleep routes where it has them, for the agent alone (AGENT-04, -17).
+    sleep_enabled: bool = False
 
 
 class ClaimGranted(msgspec.Struct, tag="granted"):
@@ -229,6 +254,8 @@ class TaskReport(msgspec.Struct):
     exit_code: int | None = None
     last_log_lines: list[str] = []
     happened_at: float = 0.0
+    # What was done otherwise than asked, such as a sleep call that the engine does not know.
+    notes: list[Reason] = []
 
 
 class ReportRequest(msgspec.Struct, tag="reports"):
@@ -245,13 +272,16 @@ class ReportReply(msgspec.Struct, tag="received"):
 
 class LogRequest(msgspec.Struct, tag="log"):
     """A piece of one attempt's log. `offset` is its first byte's place in the whole log (bytes of
-    UTF-8), so that a repeated or overlapping piece is recognised and none is doubled."""
+    UTF-8), so that a repeated or overlapping piece is recognised and none is doubled. `lost_from`: all
+    from there to `offset` is lost for good, and `text` is the line that says so; it counts where the
+    server has everything before `lost_from` and nothing behind. None = nothing is lost."""
 
     incarnation: str
     task_id: str
     attempt: int
     offset: int
     text: str
+    lost_from: int | None = None
 
 
 class LogReply(msgspec.Struct, tag="logged"):

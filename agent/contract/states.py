@@ -74,3 +74,4 @@ class Observed(StrEnum):
     UNHEALTHY = "unhealthy"
     EXITED = "exited"
     GONE = "gone"
+    ASLEEP = "asleep"  # stopped by a SleepOrder, its container kept for the wake (SLEEP-01)

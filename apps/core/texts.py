@@ -162,12 +162,60 @@ TEXTS: dict[str, Promise] = {
     "stop_unconfirmed": _(
         "Its node did not confirm the stop within %(after_s)s s; its card stays held until it does."
     ),
+    "card_busy": _(
+        "Memory of card %(card)s is still held (%(used_mb)s MB) by process %(pid)s; nothing starts "
+        "there until it is free."
+    ),
+    "card_quarantined": _(
+        "%(cards)s card(s) are in quarantine: memory of an ended task is still held there."
+    ),
+    "run_timeout": _("It ran for %(after_s)s s, which is all that its timeout allows; it was stopped."),
+    "retry": _("Started again after its failure, retry %(retry)s of %(max)s."),
+    "template_next": _(
+        "Its engine did not start with template %(from)s (%(why)s); template %(to)s is tried."
+    ),
+    "templates_spent": _(
+        "None of its %(templates)s engine template(s) started; the last one failed with: %(why)s"
+    ),
+    "evictions_capped": _(
+        "Its node is lost, but %(max)s tasks were moved within a minute already; it is moved when the"
+        " minute is over."
+    ),
+    "sleep_requested": _(
+        "Asked to sleep: running calls end first, then the container stops and its cards stay reserved."
+    ),
+    "idle": _("No request for %(idle_minutes)s minute(s), which is its idle timeout: put to sleep."),
+    "asleep": _("Asleep: its container is stopped, its place and cards stay reserved."),
+    "sleep_call_skipped": _(
+        "The engine %(engine)s has no sleep call of its own; its container was stopped all the same, "
+        "which frees all of its memory."
+    ),
+    "sleep_call_failed": _(
+        "The engine's own sleep call failed (%(why)s); its container was stopped all the same, which "
+        "frees all of its memory."
+    ),
+    "drain_cut": _("%(requests)s request(s) were still running after %(after_s)s s and were cut."),
+    "still_used": _("It was used again before it slept, so it goes on serving."),
+    "wake_requested": _("Asked to wake."),
+    "wake_new_container": _("Its container is gone; a new one is built from the task."),
+    "wake_node_offline": _(
+        "Its node %(node)s is offline; it is rebuilt on another node as soon as one has room."
+    ),
+    "wake_card_lent": _(
+        "Its card is lent to %(borrower)s until %(until)s at the latest; it wakes when the loan ends."
+    ),
+    "wake_failed": _("It did not wake within %(after_s)s s: %(why)s"),
+    "canary_failed": _("It is up, but a first request for one token failed: %(why)s"),
+    "loan_ended": _("The loan of its card has ended."),
+    "scaled_out": _("Added by hand: the service now has %(replicas)s replica(s)."),
+    "scaled_in": _("Taken away by hand: the service keeps %(replicas)s replica(s)."),
     "rebuild": _("Rebuilt, attempt %(rebuild)s of %(max)s."),
     "rebuilds_spent": _("Given up after %(max)s rebuilds; the last error stands beside it."),
     "completed": _("Completed."),
     "claim_lost": _("The placement is not this node's any more."),
     "claim_superseded": _("A newer run of the agent holds the claim."),
     "claim_unknown": _("There is no such placement."),
+    "not_this_nodes": _("This node has no such placement; each node speaks for its own alone."),
     # what agents are told
     "contract_unsupported": _(
         "This server speaks contract %(supported)s, the agent %(offered)s; install the matching agent."
@@ -175,6 +223,14 @@ TEXTS: dict[str, Promise] = {
     "node_credential_wrong": _("The node credential is missing or wrong; join this machine again."),
     "join_refused": _("This machine is not taken on. %(why)s"),
     "join_guesses_spent": _("Too many failed joins from this address; try again in %(retry_after_s)s s."),
+    "dial_not_local": _(
+        "%(field)s is %(value)s, said from %(address)s: engines are dialled directly on the server's own"
+        " machine and its loopback only; set dial = \"door\" in the agent's settings."
+    ),
+    "foreign_placement": _(
+        "Node %(node)s was refused: its %(what)s names task %(task)s, which another node holds. Somebody may"
+        " use its credential; delete the node and join it anew if you don't know why."
+    ),
     "report_failed": _("A report on task %(task)s could not be applied: %(why)s"),
     # why a node's door is closed
     "door_unreachable": _("No connection: check the address it advertises, and firewalls on the way."),
@@ -222,6 +278,7 @@ TEXTS: dict[str, Promise] = {
     "did_change_node": _("changed the node"),
     "did_drain_node": _("began to empty the node"),
     "did_maintain_node": _("put the node into maintenance"),
+    "did_force_node": _("set when the node is emptied by force"),
     "did_resume_node": _("put the node back into service"),
     "did_delete_node": _("deleted the node"),
     "did_create_model": _("registered the model"),
@@ -253,18 +310,32 @@ TEXTS: dict[str, Promise] = {
         "Node %(node)s still holds %(tasks)s task(s). Drain it first and wait until it is empty, or send"
         " force=%(node)s: then their claims are released though the engines may go on there."
     ),
+    "node_in_service": _(
+        "Node %(node)s is in service: drain it first, then say when what is left is to be stopped."
+    ),
     "node_draining": _("Node %(node)s is being emptied; moved to another."),
+    "node_forced": _("An operator emptied node %(node)s by force; it begins anew where there is a place."),
+    "replacement_created": _("Node %(node)s is being emptied: this one is to serve in place of another."),
+    "replacement_dropped": _("The replacement on node %(node)s is not needed any more; the old one stays."),
     "node_removed": _("Node %(node)s was deleted by an operator."),
-    "drain_no_place": _("It stays until another node can take it. %(why)s"),
+    "drain_no_place": _("It serves on until another node can take it. %(why)s"),
+    "drain_in_line": _("It waits its turn: %(at_once)s replacements start at once."),
+    "drain_starting": _("It serves on; its replacement starts on node %(on)s (%(phase)s)."),
+    "drain_failing": _("It serves on; its replacement failed and is tried again. %(why)s"),
+    "drain_done": _("moved"),
+    "drain_switched": _("Its replacement serves; here the running calls come to their end."),
     "drain_in_turn": _("It waits until the service's other replicas are ready."),
-    "drain_needs_word": _("It is no inference service: it stays until it ends or somebody stops it."),
+    "drain_needs_word": _(
+        "It is no inference service: it stays until it ends, or somebody stops it, or the node is emptied by"
+        " force."
+    ),
     "drain_leaving": _("It is on its way out; its node confirms the end."),
     "drain_moving": _("It is next to move."),
     "upkeep_in_service": _("In service. It takes new work."),
     "upkeep_closed": _("Closed for new work; what runs there goes on."),
     "upkeep_emptying": _(
-        "It takes no new work. Inference moves to other nodes one task a service at a time: stopped here and"
-        " started there, so a service without a second replica has a short gap. %(left)s task(s) left."
+        "It takes no new work. Inference moves to other nodes: each replica serves here until its replacement"
+        " is ready there. %(left)s task(s) left."
     ),
     "upkeep_empty": _("Nothing is left on it. Put it back into service, or delete it."),
     "upkeep_deleted": _(
@@ -279,7 +350,8 @@ TEXTS: dict[str, Promise] = {
     ),
     "loop_failing": _("The loop %(loop)s failed %(failures)s times in a row."),
     "loop_late": _(
-        "The loop %(loop)s is late: its period is %(period_s)s s, and it has not run for three of them."
+        "The loop %(loop)s is late: its period is %(period_s)s s, and no run of it has ended for more than "
+        "%(after_s)s s."
     ),
     "tasks_waiting": _("%(tasks)s task(s) have waited for a place for more than %(after_s)s s."),
     "usage_behind": _("Usage on host %(host)s has waited for more than %(after_s)s s to become rows."),

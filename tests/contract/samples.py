@@ -29,6 +29,7 @@ SPEC = m.TaskSpec(
     command=[],
     timeout_seconds=None,
     engine_key="key-of-the-engine",
+    sleep_enabled=True,
 )
 REPORT = m.TaskReport(
     sequence=7,
@@ -40,6 +41,7 @@ REPORT = m.TaskReport(
     exit_code=137,
     last_log_lines=["last words"],
     happened_at=1700000000.5,
+    notes=[reason(Code.SLEEP_CALL_SKIPPED, engine="llamacpp")],
 )
 HEARTBEAT = m.HeartbeatRequest(
     incarnation="inc-0123456789abcdef",
@@ -74,6 +76,16 @@ SAMPLES: dict[str, tuple[object, object]] = {
             runtime=RuntimeKind.DOCKER,
             host=m.HostReport(cpu_count=64, memory_total_mb=512 * GB),
             dial=m.DoorTarget(host="10.0.0.7", port=7443, certificate_sha256="cd" * 32),
+            cards=[
+                m.CardReport(
+                    uuid="GPU-0002",
+                    index=1,
+                    vendor="nvidia",
+                    model="L20",
+                    quarantined=True,
+                    held_by=[m.CardHolder(pid=4711, used_mb=900, task_id=TASK)],
+                )
+            ],
             cards_unknown=True,
         ),
         m.HeartbeatRequest,
@@ -84,6 +96,14 @@ SAMPLES: dict[str, tuple[object, object]] = {
     ),
     "desired_partial": (
         m.HeartbeatReply("0123456789abcdef", False, [m.DesiredTask(TASK, 2, Desired.STOP, 30)]),
+        m.HeartbeatAnswer,
+    ),
+    "desired_sleep": (
+        m.HeartbeatReply(
+            "0123456789abcdef",
+            True,
+            [m.DesiredTask(TASK, 3, Desired.STOP, 30, m.SleepOrder(drain_seconds=60, settle_seconds=3))],
+        ),
         m.HeartbeatAnswer,
     ),
     "unchanged": (m.HeartbeatUnchanged("0123456789abcdef"), m.HeartbeatAnswer),
