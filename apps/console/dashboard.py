@@ -8,7 +8,6 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
 from django.db.models import Count, Q, Sum
 from django.http import HttpRequest
 from django.urls import reverse
@@ -108,16 +107,14 @@ def _last_hour(now: datetime) -> dict[str, Any]:
 
 
 def _loops(now: datetime) -> list[dict[str, Any]]:
-    """Every registered loop, also one that never ran yet; late = three periods since its last run."""
+    """Every registered loop, also one that never ran yet."""
     runs = {run.name: run for run in TickRun.objects.all()}
     shown = []
     for name in sorted(REGISTRY.keys() | runs.keys()):
         run = runs.get(name)
         ended = run.finished_at if run else None
         age_s = (now - ended).total_seconds() if ended else None
-        period_s = REGISTRY[name].period_s if name in REGISTRY else None
-        slack_s = settings.TICK_LEASE_TTL_S
-        late = period_s is not None and age_s is not None and age_s > 3 * period_s + slack_s
+        late = name in REGISTRY and ended is not None and REGISTRY[name].is_late(ended, now)
         shown.append(
             {
                 "name": name,

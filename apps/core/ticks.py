@@ -43,6 +43,15 @@ class Tick:
     def period_s(self) -> float:
         return float(getattr(settings, self.every))
 
+    @property
+    def late_after_s(self) -> float:
+        """A loop whose last run ended longer ago is late: for readiness, alerts and Prometheus alike."""
+        return float(settings.LOOP_LATE_PERIODS * self.period_s + settings.LOOP_LATE_SLACK_S)
+
+    def is_late(self, waiting_since: datetime, now: datetime) -> bool:
+        """`waiting_since`: when its last run ended, or from when on the first one is awaited."""
+        return (now - waiting_since).total_seconds() > self.late_after_s
+
 
 REGISTRY: dict[str, Tick] = {}
 

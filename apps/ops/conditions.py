@@ -14,6 +14,7 @@ from django.conf import settings
 
 from agent.contract.states import State
 from apps.alerts.services import Found
+from apps.core.errors import Value
 from apps.core.models import TickRun
 from apps.core.ticks import REGISTRY
 from apps.fleet.models import Card, DoorState, Duty, Liveness
@@ -21,8 +22,6 @@ from apps.fleet.selectors import is_online, silent_before
 from apps.recovery.policy.silence import Heard, Terms, judge
 from apps.usage.selectors import oldest_waiting
 from apps.workloads.models import Task
-
-PERIODS_LATE = 3
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,13 @@ def read_loops(now: datetime, since: datetime) -> list[Found]:
         if run is not None and run.failures_in_a_row >= settings.ALERT_LOOP_FAILURES:
             found.append(Found("loop_failing", name, {"loop": name, "failures": run.failures_in_a_row}))
         last = run.finished_at if run is not None else None
-        patience = timedelta(seconds=PERIODS_LATE * loop.period_s + settings.TICK_LEASE_TTL_S)
-        if now - max(last or since, since) > patience:
-            found.append(Found("loop_late", name, {"loop": name, "period_s": loop.period_s}))
+        if loop.is_late(max(last or since, since), now):
+            params: dict[str, Value] = {
+                "loop": name,
+                "period_s": loop.period_s,
+                "after_s": loop.late_after_s,
+            }
+            found.append(Found("loop_late", name, params))
     return found
 
 

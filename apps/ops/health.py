@@ -17,7 +17,7 @@ from apps.core.models import TickRun
 from apps.core.scopes import public
 
 log = logging.getLogger("heteroflow.ops")
-LATE_PERIODS = 5.0  # a loop that did not run for so many of its periods is late
+BEGAN = utc_now()  # from when on this process awaits loops that never ran
 _questions: dict[str, Callable[[], bool]] = {}
 
 
@@ -79,20 +79,16 @@ def loops(request: HttpRequest) -> JsonResponse:
     """Whether each loop ran lately, anywhere. Apart from readiness on purpose: a process that can serve
     stays in service whoever runs the loops."""
     try:
-        ran = dict(TickRun.objects.values_list("name", "started_at"))
+        ended = dict(TickRun.objects.values_list("name", "finished_at"))
     except DatabaseError as error:
         log.warning("readiness of loops: the database does not answer: %s", error)
         return JsonResponse({"status": "unknown", "loops": {}}, status=503)
     now = utc_now()
+    late = [name for name, loop in ticks.REGISTRY.items() if loop.is_late(ended.get(name) or BEGAN, now)]
     ages: dict[str, float | None] = {}
     for name in ticks.REGISTRY:
-        at = ran.get(name)
+        at = ended.get(name)
         ages[name] = None if at is None else (now - at).total_seconds()
-    late = [
-        name
-        for name, age_s in ages.items()
-        if age_s is None or age_s > LATE_PERIODS * max(ticks.REGISTRY[name].period_s, 1.0)
-    ]
     return JsonResponse(
         {"status": "late" if late else "running", "late": late, "last_run_s": ages},
         status=503 if late else 200,

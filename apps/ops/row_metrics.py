@@ -19,6 +19,7 @@ from apps.alerts.kinds import KINDS
 from apps.alerts.selectors import count_open, count_waiting
 from apps.core.clock import utc_now
 from apps.core.models import Lease, TickRun
+from apps.core.ticks import REGISTRY
 from apps.fleet.models import Card, DoorState, Node
 from apps.fleet.selectors import silent_before
 from apps.workloads.models import Claim, Task
@@ -55,6 +56,11 @@ def _loops(now: datetime) -> list[Metric]:
     failures = _family(
         "heteroflow_loop_failures_in_a_row", "Runs that failed since the last good one.", "loop"
     )
+    late_after = _family(
+        "heteroflow_loop_late_after_seconds", "A loop whose last run ended longer ago is late.", "loop"
+    )
+    for name, loop in REGISTRY.items():
+        late_after.add_metric([name], loop.late_after_s)
     for run in TickRun.objects.all():
         if run.finished_at is not None:
             age.add_metric([run.name], max((now - run.finished_at).total_seconds(), 0.0))
@@ -63,7 +69,7 @@ def _loops(now: datetime) -> list[Metric]:
         if run.outcome:
             good.add_metric([run.name], int(run.outcome == "done"))
         failures.add_metric([run.name], run.failures_in_a_row)
-    return [age, took, good, failures]
+    return [age, late_after, took, good, failures]
 
 
 def _leases() -> list[Metric]:

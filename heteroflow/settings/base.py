@@ -211,6 +211,10 @@ DRAIN_AT_ONCE = env.int("DRAIN_AT_ONCE", default=4)
 DRAIN_DEADLINE_S = env.float("DRAIN_DEADLINE_S", default=60.0)
 DRAIN_RETRY_S = env.float("DRAIN_RETRY_S", default=300.0)
 TICK_LEASE_TTL_S = env.float("TICK_LEASE_TTL_S", default=4.0)
+# A loop is late when its last run ended so many periods and so many seconds ago (docs/loops.md); the seconds
+# are for a run itself, and for the lease of a holder that died.
+LOOP_LATE_PERIODS = env.float("LOOP_LATE_PERIODS", default=3.0)
+LOOP_LATE_SLACK_S = env.float("LOOP_LATE_SLACK_S", default=15.0)
 COMMIT_SLICE = env.int("COMMIT_SLICE", default=500)
 # What one run of the scheduler may take before the rest is left to the next one.
 SCHEDULING_BUDGET_S = env.float("SCHEDULING_BUDGET_S", default=8.0)
@@ -260,6 +264,7 @@ LOG_READ_MAX_BYTES = env.int("LOG_READ_MAX_BYTES", default=1024 * 1024)  # one a
 LOG_MESSAGE_MAX_BYTES = env.int("LOG_MESSAGE_MAX_BYTES", default=64 * 1024)  # one websocket message
 LOG_POLL_S = env.float("LOG_POLL_S", default=3.0)  # a live log looks by itself, should a hint be lost
 LOG_KEEP_BYTES = env.int("LOG_KEEP_BYTES", default=64 * 1024 * 1024)  # of one attempt; the oldest go
+LOG_STORE_BYTES = env.int("LOG_STORE_BYTES", default=20 * 1024**3)  # of all; the oldest go
 LOG_TIDY_PERIOD_S = env.float("LOG_TIDY_PERIOD_S", default=600.0)
 
 # The embedded profile's processes (`manage.py up`).

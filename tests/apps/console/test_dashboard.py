@@ -70,7 +70,7 @@ def test_last_hour_counts_by_the_begin(db: None) -> None:
 
 
 def test_a_loop_that_stopped_running_is_late(db: None, settings: Any) -> None:
-    settings.SCHEDULING_PERIOD_S, settings.TICK_LEASE_TTL_S = 1.0, 4.0
+    settings.SCHEDULING_PERIOD_S, settings.LOOP_LATE_SLACK_S = 1.0, 4.0
     ended = {"fresh": 6, "old": 8}
     seen = {}
     for name, age_s in ended.items():

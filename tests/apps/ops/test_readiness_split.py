@@ -36,13 +36,18 @@ def test_a_part_that_this_process_lacks_is_no_part(client: Client, monkeypatch: 
     assert client.get("/readyz/gateway").status_code == 404
 
 
-def test_loops_are_late_or_running_and_never_unready(client: Client) -> None:
+def test_loops_are_late_or_running_and_never_unready(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.get("/readyz").status_code == 200
-    assert client.get("/readyz/loops").json()["status"] == "late"
+    monkeypatch.setattr(health, "BEGAN", utc_now())
+    first = client.get("/readyz/loops").json()
+    assert first["status"] == "running"  # just started, and nothing ran yet
+    assert set(first["last_run_s"].values()) == {None}
+    monkeypatch.setattr(health, "BEGAN", utc_now() - timedelta(days=1))
+    assert client.get("/readyz/loops").json()["late"] == list(ticks.REGISTRY)
     for name in ticks.REGISTRY:
-        TickRun.objects.create(name=name, started_at=utc_now())
+        TickRun.objects.create(name=name, finished_at=utc_now())
     assert client.get("/readyz/loops").json()["status"] == "running"
-    TickRun.objects.filter(name="scheduling.place").update(started_at=utc_now() - timedelta(hours=1))
+    TickRun.objects.filter(name="scheduling.place").update(finished_at=utc_now() - timedelta(hours=1))
     answer = client.get("/readyz/loops")
     assert (answer.status_code, answer.json()["late"]) == (503, ["scheduling.place"])
     assert client.get("/readyz").status_code == 200
