@@ -260,6 +260,7 @@ SERVER_CERTIFICATE_SHA256 = env.str("SERVER_CERTIFICATE_SHA256", default="")
 AGENT_BODY_MAX_BYTES = env.int("AGENT_BODY_MAX_BYTES", default=4 * 1024 * 1024)
 JOIN_FAILURE_LIMIT = env.int("JOIN_FAILURE_LIMIT", default=10)  # per address, within the window
 JOIN_FAILURE_WINDOW_S = env.int("JOIN_FAILURE_WINDOW_S", default=300)
+CACHE_RETRY_S = env.float("CACHE_RETRY_S", default=5.0)  # no request asks a cache that was away for so long
 LOG_READ_MAX_BYTES = env.int("LOG_READ_MAX_BYTES", default=1024 * 1024)  # one answer of the REST API
 LOG_MESSAGE_MAX_BYTES = env.int("LOG_MESSAGE_MAX_BYTES", default=64 * 1024)  # one websocket message
 LOG_POLL_S = env.float("LOG_POLL_S", default=3.0)  # a live log looks by itself, should a hint be lost

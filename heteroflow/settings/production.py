@@ -1,7 +1,8 @@
 """Several processes and hosts: PostgreSQL, Redis. Refuses to start with what is not safe (OPS-05).
 
-Each value may also come from a file named by NAME_FILE. Redis carries hints only: no request waits
-for it longer than REDIS_TIMEOUT_S, and none fails without it.
+Each value may also come from a file named by NAME_FILE. Redis carries hints, which threads of their own
+send, and counts failed joins: a join that it does not answer waits once for REDIS_TIMEOUT_S, the next
+ones not at all, and no request fails without it.
 """
 
 import os

@@ -8,6 +8,7 @@ from django.test import Client
 from agent.contract import messages as m
 from agent.contract import wire
 from agent.contract.states import RuntimeKind
+from apps.agentlink import guessing
 from apps.fleet.models import Node
 from tests import factories
 
@@ -80,7 +81,8 @@ def heartbeat_of(node, **changes):
 
 
 @pytest.fixture(autouse=True)
-def no_failures_counted_before():
+def no_failures_counted_before(monkeypatch):
+    monkeypatch.setattr(guessing, "_away_until", 0.0)
     cache.clear()
     yield
     cache.clear()
