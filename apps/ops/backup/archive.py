@@ -4,11 +4,13 @@ Owns the order in which parts are taken, so that together they are whole while t
 - journals are linked first and read last: a line that is no row yet at the database's moment is in
   its journal, and a line that is both is known by its request id and counts once;
 - stored files are read after the database: a file is written before its row.
-The keys are not in it. Never starts or stops a server.
+A restore changes the database first, in one step and with removals held (apps/core/holds.py), then the
+folders. The keys are not in it. Never starts or stops a server.
 """
 
 import json
 import os
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Mapping
@@ -17,7 +19,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from apps.ops.backup import databases
+from apps.core import holds
+from apps.ops.backup import databases, places
 from apps.ops.preflight import NotReady
 
 FORMAT = 1
@@ -39,6 +42,8 @@ def write(target: Path, sources: Sources, *, version: str, now: datetime) -> int
     Raises NotReady, and OSError where the disk refuses.
     """
     kind = databases.kind_of(sources.database)
+    client = databases.require_programs(sources.database)
+    _require_apart(target, sources)
     part = target.with_name(target.name + ".part")
     part.unlink(missing_ok=True)
     sources.journals.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,7 +58,13 @@ def write(target: Path, sources: Sources, *, version: str, now: datetime) -> int
             copy = Path(scratch) / databases.MEMBERS[kind]
             databases.dump(sources.database, copy)
             _link_all(sources.journals, Path(links))  # those begun meanwhile
-            manifest = {"format": FORMAT, "database": kind, "version": version, "made_at": now.isoformat()}
+            manifest = {
+                "format": FORMAT,
+                "database": kind,
+                "postgresql": client,
+                "version": version,
+                "made_at": now.isoformat(),
+            }
             (Path(scratch) / MANIFEST).write_text(json.dumps(manifest))
             archive.add(Path(scratch) / MANIFEST, MANIFEST)
             archive.add(copy, copy.name)
@@ -79,28 +90,68 @@ def read_manifest(source: Path) -> dict[str, Any]:
 
 
 def restore(source: Path, sources: Sources) -> None:
-    """Put everything of the backup in its place; what was there is gone. Raises NotReady or OSError."""
+    """Put everything of the backup in its place; what was there is gone. Raises NotReady or OSError.
+
+    Before the database has changed, a failure or a death leaves all as it was. From that moment on
+    removals are held, and `is_unfinished` until the caller says `finish`.
+    """
     manifest, kind = read_manifest(source), databases.kind_of(sources.database)
     if manifest["database"] != kind:
         raise NotReady(
             f"{source} holds a database of {manifest['database']}, and this server runs on {kind}."
         )
-    sources.files.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="restore-", dir=sources.files.parent) as scratch:
-        room = Path(scratch)
-        try:
-            with tarfile.open(source) as archive:
-                archive.extractall(room, filter="data")
-        except tarfile.TarError as error:
-            raise NotReady(f"{source} is damaged ({type(error).__name__}); take another backup.") from None
+    _require_apart(source, sources)
+    client, made_by = databases.require_programs(sources.database), manifest.get("postgresql")
+    if client and made_by and made_by > client:
+        raise NotReady(
+            f"{source} was made by pg_dump {made_by}, and pg_restore here is of version {client}, which can "
+            f"not read it; install the newer one: apt-get install postgresql-client-{made_by}"
+        )
+    cut_off_before = is_unfinished(sources)
+    try:
+        journals = _lay_beside(source, sources)
+        room = sources.files / places.CORNER
         databases.check(kind, room / databases.MEMBERS[kind])
-        databases.load(sources.database, room / databases.MEMBERS[kind])
-        for name, place in ((FILES, sources.files), (JOURNALS, sources.journals)):
-            (room / name).mkdir(exist_ok=True)
-            if place.exists():
-                place.rename(room / f"former-{name}")
-            (room / name).rename(place)
-            place.chmod(0o700)
+        settling = holds.settling(f"restore of the backup of {manifest['made_at']}")
+        databases.load(sources.database, room / databases.MEMBERS[kind], settling)
+    except (NotReady, OSError):
+        if not cut_off_before:
+            finish(sources)
+        raise
+    places.swap(sources.files, room / FILES)
+    places.swap(sources.journals, journals)
+
+
+def is_unfinished(sources: Sources) -> bool:
+    """Whether a restore began and did not come to its end."""
+    return (sources.files / places.CORNER).exists()
+
+
+def finish(sources: Sources) -> None:
+    """The end of a restore: what was there before is gone. Raises OSError."""
+    places.clear_corner(sources.journals)
+    places.clear_corner(sources.files)
+
+
+def _lay_beside(source: Path, sources: Sources) -> Path:
+    """The backup's content in the corner of the stored files, its journals in their folder's."""
+    room = places.make_corner(sources.files)
+    journals = places.make_corner(sources.journals) / JOURNALS
+    try:
+        with tarfile.open(source) as archive:
+            archive.extractall(room, filter="data")
+    except tarfile.TarError as error:
+        raise NotReady(f"{source} is damaged ({type(error).__name__}); take another backup.") from None
+    for name in (FILES, JOURNALS):
+        (room / name).mkdir(exist_ok=True)
+    shutil.copytree(room / JOURNALS, journals)  # maybe on another disk than the stored files
+    return journals
+
+
+def _require_apart(file: Path, sources: Sources) -> None:
+    for folder in (sources.files, sources.journals):
+        if file.is_relative_to(folder.resolve()):
+            raise NotReady(f"{file} lies in {folder}, which is part of a backup; use another folder.")
 
 
 def _link_all(folder: Path, links: Path) -> None:
@@ -114,10 +165,14 @@ def _link_all(folder: Path, links: Path) -> None:
 
 def _add_tree(archive: tarfile.TarFile, folder: Path, name: str) -> None:
     archive.addfile(_folder(name))
-    for path in sorted(folder.rglob("*")):
-        inside = f"{name}/{path.relative_to(folder)}"
+    try:
+        there = places.contents(folder)
+    except FileNotFoundError:  # not made yet, or tidied just now
+        return
+    for path in there:
+        inside = f"{name}/{path.name}"
         if path.is_dir():
-            archive.addfile(_folder(inside))
+            _add_tree(archive, path, inside)
             continue
         try:
             with path.open("rb") as content:

@@ -5,7 +5,7 @@ Standard library only: runs before Django's settings. Never installs anything.
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,14 +46,23 @@ def find_programs(environ: Mapping[str, str], homes: Path = POSTGRESQL_HOMES) ->
 
 def find_postgresql(path: str, homes: Path = POSTGRESQL_HOMES) -> Path | None:
     """The folder of the newest version's programs; None where there is none."""
-    versions = sorted(
-        (home for home in homes.glob("*/bin") if (home / "postgres").exists() and (home / "initdb").exists()),
-        key=lambda home: int(home.parent.name) if home.parent.name.isdigit() else 0,
+    versions = _by_version(
+        home for home in homes.glob("*/bin") if (home / "postgres").exists() and (home / "initdb").exists()
     )
     if versions:
         return versions[-1]
     other = _which("postgres", path)
     return other.resolve().parent if other is not None else None
+
+
+def find_client(program: str, path: str, homes: Path = POSTGRESQL_HOMES) -> Path | None:
+    """The newest pg_dump, pg_restore or psql: Debian has clients without a server of their version."""
+    found = _by_version(home for home in homes.glob("*/bin") if (home / program).exists())
+    return found[-1] / program if found else _which(program, path)
+
+
+def _by_version(homes: Iterable[Path]) -> list[Path]:
+    return sorted(homes, key=lambda home: int(home.parent.name) if home.parent.name.isdigit() else 0)
 
 
 def _which(name: str, path: str) -> Path | None:

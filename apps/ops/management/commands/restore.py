@@ -1,9 +1,10 @@
 """`manage.py restore FILE`: puts a backup in the place of what is there. The server must be stopped.
 
-Afterwards no agent removes a container until `manage.py resume-removals`: the rows are older than the
-machines, and what the rows do not know may be somebody's running service.
+From the moment that the rows are there no agent removes a container until `manage.py resume-removals`:
+the rows are older than the machines, and what the rows do not know may be somebody's running service.
 """
 
+import os
 import time
 from argparse import ArgumentParser
 from pathlib import Path
@@ -14,12 +15,11 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
-from apps.core import holds, versions
-from apps.core.models import Lease
 from apps.ops import preflight
-from apps.ops.backup import archive, databases
+from apps.ops.backup import archive, databases, postgresql
 from apps.ops.management.commands.backup import sources
 from apps.ops.preflight import NotReady
+from apps.usage.flusher import flush
 
 CLOSING_S = 3.0  # how long closed connections may take to be gone from PostgreSQL's list
 
@@ -48,9 +48,8 @@ class Command(BaseCommand):
             close()
             archive.restore(source, place)
             call_command("migrate", verbosity=0, interactive=False)
-            Lease.objects.update(holder="", expires_at=None)  # of processes that ended long ago
-            holds.hold(holds.REMOVALS, f"restore of the backup of {manifest['made_at']}")
-            versions.bump()
+            flush(place.journals, own_pid=os.getpid())  # this may be no gateway's folder: now they are rows
+            archive.finish(place)
         except (NotReady, OSError, DatabaseError, psycopg.Error) as error:
             raise CommandError(f"Not restored: {error}") from None
         finally:
@@ -65,17 +64,9 @@ class Command(BaseCommand):
 def require_stopped(place: archive.Sources) -> int | None:
     """Raises NotReady while a server uses the database. On SQLite the answer is the lock to keep."""
     if databases.kind_of(place.database) == "sqlite":
-        return preflight.hold_data_dir(place.files.parent)
+        return preflight.hold_data_dir(Path(place.database["NAME"]).parent)
     close()  # our own pool's connections are not the server's
-    values = place.database
-    with psycopg.connect(
-        host=values.get("HOST") or None,
-        port=values.get("PORT") or None,
-        user=values.get("USER") or None,
-        password=values.get("PASSWORD") or None,
-        dbname=values["NAME"],
-        connect_timeout=5,
-    ) as link:
+    with postgresql.connect(place.database) as link:
         give_up_at = time.monotonic() + CLOSING_S
         while others := count_others(link):
             if time.monotonic() > give_up_at:
