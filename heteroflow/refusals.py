@@ -7,12 +7,14 @@ import base64
 import binascii
 import ipaddress
 from collections.abc import Iterator, Sequence
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 SECRET_KEY_LENGTH = 32
 FERNET_BYTES = 32
-# Words that stand in examples; a key with one of them was never made.
-EXAMPLES = ("change", "example", "insecure", "only-for-tests", "secret-key", "xxxx")
+# Words that stand in examples; a key with one of them was never made. None is so short that chance makes it.
+EXAMPLES = ("change", "example", "insecure", "only-for-tests", "secret-key", "xxxxxxxx")
+# What examples put where a password belongs, as the whole of it.
+PLACEHOLDERS = ("password", "passwd", "pass", "secret")
 
 
 def refusals(
@@ -22,6 +24,8 @@ def refusals(
     debug: bool,
     allowed_hosts: Sequence[str],
     public_url: str,
+    database_url: str,
+    redis_url: str,
 ) -> Iterator[str]:
     """Each thing that is wrong, as a sentence for the operator."""
     yield from _refuse_secret_key(secret_key)
@@ -33,6 +37,8 @@ def refusals(
     if "*" in allowed_hosts:
         yield "ALLOWED_HOSTS=* lets anybody choose the host of our links; name the hosts instead."
     yield from _refuse_public_url(public_url)
+    yield from _refuse_store("DATABASE_URL", database_url, "postgres://USER:PASSWORD@HOST/NAME")
+    yield from _refuse_store("REDIS_URL", redis_url, "redis://:PASSWORD@HOST/0")
 
 
 def _refuse_secret_key(key: str) -> Iterator[str]:
@@ -68,6 +74,20 @@ def _refuse_public_url(url: str) -> Iterator[str]:
             f"PUBLIC_URL={url} would send passwords and node secrets in the clear; put a proxy with TLS in "
             "front and give its https:// address."
         )
+
+
+def _refuse_store(name: str, url: str, form: str) -> Iterator[str]:
+    """The address of PostgreSQL or Redis. One without a password is the network's business."""
+    if not url:
+        yield f"{name} is not set; give it as {form}, or a file of it by {name}_FILE."
+        return
+    try:
+        password = unquote(urlsplit(url).password or "").lower()
+    except ValueError:
+        yield f"{name} is no address; give it as {form}, special characters in it as %xx."
+        return
+    if password.strip("<>{}[]$%*") in PLACEHOLDERS or any(word in password for word in EXAMPLES):
+        yield f"{name} has the password of an example; give the one that was made for this server."
 
 
 def _is_loopback(host: str) -> bool:

@@ -4,6 +4,7 @@ Owns the questions to Docker and the local agent's settings for it. Never fetche
 """
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import docker
@@ -45,6 +46,16 @@ def require_docker(host: str, image: str) -> None:
             f"Docker does not answer at {host} ({_short(error)}). Start it, let this user reach it, or name "
             "its address as in DOCKER_HOST=unix:///PATH; without Docker leave RUNTIME out."
         ) from None
+
+
+def chosen(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """The local agent's settings where RUNTIME=docker; None for local processes. Raises NotReady where
+    Docker does not answer or lacks the image."""
+    if environ.get("RUNTIME") != "docker":
+        return None
+    host = environ.get("DOCKER_HOST") or DEFAULT_HOST
+    require_docker(host, engine_image())
+    return agent_settings(host)
 
 
 def agent_settings(host: str) -> dict[str, Any]:

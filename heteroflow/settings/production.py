@@ -14,6 +14,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from apps.core.metric_slots import share as share_metrics
 from heteroflow.refusals import refusals
 from heteroflow.settings.base import *
 
@@ -27,13 +28,10 @@ for _sentence in refusals(
     debug=env.bool("DEBUG", default=False),
     allowed_hosts=ALLOWED_HOSTS,
     public_url=PUBLIC_URL,
+    database_url=env.str("DATABASE_URL", default=""),
+    redis_url=env.str("REDIS_URL", default=""),
 ):
     raise ImproperlyConfigured(_sentence)
-for _name, _form in (("DATABASE_URL", "postgres://USER:PASSWORD@HOST/NAME"), ("REDIS_URL", "redis://HOST/0")):
-    if not env.str(_name, default=""):
-        raise ImproperlyConfigured(
-            f"{_name} is not set; give it as {_form}, or a file of it by {_name}_FILE."
-        )
 
 DATABASES = {"default": env.db("DATABASE_URL")}
 if DATABASES["default"]["ENGINE"] != "django.db.backends.postgresql":
@@ -99,9 +97,9 @@ _logging["handlers"]["console"]["filters"].insert(0, "redis")
 # the folder when it is first imported, which is after the settings.
 _metrics = Path(os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", str(DATA_DIR / "metrics")))
 try:
-    _metrics.mkdir(mode=0o700, parents=True, exist_ok=True)
+    share_metrics(_metrics)
 except OSError as _error:
     raise ImproperlyConfigured(
-        f"PROMETHEUS_MULTIPROC_DIR is {_metrics}, which can not be made: {_error.strerror}; name another "
-        "folder, or let this user write there."
+        f"PROMETHEUS_MULTIPROC_DIR is {_metrics}, which can not be used: {_error.strerror or _error}; name "
+        "another folder, or let this user write there."
     ) from None

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from apps.ops.production import parts
+from heteroflow.refusals import refusals
 from tests.architecture.tree import ROOT
 
 pytestmark = pytest.mark.req("OPS-03")
@@ -134,7 +135,20 @@ def test_the_example_environment_is_refused_until_it_is_filled_in() -> None:
     lines = (DEPLOY / "heteroflow.env.example").read_text().splitlines()
     values = dict(line.partition("=")[::2] for line in lines if line and not line.startswith("#"))
     assert values["SECRET_KEY"] == values["ENCRYPTION_KEYS"] == ""
-    assert {"DATABASE_URL", "REDIS_URL", "PUBLIC_URL", "ALLOWED_HOSTS", "TRUSTED_PROXIES"} <= set(values)
+    assert {"PUBLIC_URL", "ALLOWED_HOSTS", "TRUSTED_PROXIES", "METRICS_TOKEN"} <= set(values)
+    refused = " ".join(
+        refusals(
+            secret_key=values["SECRET_KEY"],
+            encryption_keys=[],
+            debug=False,
+            allowed_hosts=["flow.example.com"],
+            public_url=values["PUBLIC_URL"],
+            database_url=values["DATABASE_URL"],
+            redis_url=values["REDIS_URL"],
+        )
+    )
+    for name in ("SECRET_KEY", "ENCRYPTION_KEYS", "DATABASE_URL", "REDIS_URL"):
+        assert f"{name} " in refused
 
 
 def test_the_image_has_every_folder_of_the_server() -> None:

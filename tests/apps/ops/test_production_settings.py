@@ -21,6 +21,8 @@ GOOD = {
     "debug": False,
     "allowed_hosts": ["flow.example.com"],
     "public_url": "https://flow.example.com",
+    "database_url": f"postgres://user:{RANDOM}@db.example.com/name",
+    "redis_url": f"redis://:{RANDOM}@redis.example.com/0",
 }
 
 
@@ -32,6 +34,7 @@ def test_good_values_are_taken() -> None:
     assert said() == []
     assert said(public_url="http://127.0.0.1:8000") == []
     assert said(public_url="http://[::1]:8000") == []
+    assert said(database_url="postgres:///name", redis_url="redis://exchange.example/0") == []
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,14 @@ def test_good_values_are_taken() -> None:
         ({"public_url": ""}, "PUBLIC_URL= is no address"),
         ({"public_url": "http://flow.example.com"}, "would send passwords and node secrets in the clear"),
         ({"public_url": "http://10.0.0.7"}, "would send passwords and node secrets in the clear"),
+        ({"database_url": ""}, "DATABASE_URL is not set"),
+        ({"database_url": "postgres://u:PASSWORD@h/n"}, "DATABASE_URL has the password of an example"),
+        ({"database_url": "postgres://u:change-me@h/n"}, "DATABASE_URL has the password of an example"),
+        ({"database_url": "postgres://u:%3Cpassword%3E@h/n"}, "DATABASE_URL has the password of an example"),
+        ({"database_url": f"postgres://u:{RANDOM}[@h/n"}, "DATABASE_URL is no address"),
+        ({"redis_url": ""}, "REDIS_URL is not set"),
+        ({"redis_url": "redis://:PASSWORD@h/0"}, "REDIS_URL has the password of an example"),
+        ({"redis_url": f"redis://:changeme{RANDOM}@h/0"}, "REDIS_URL has the password of an example"),
     ],
 )
 def test_each_is_refused_in_one_sentence(change: dict[str, object], named: str) -> None:
@@ -138,6 +149,7 @@ def test_secrets_may_come_from_files(tmp_path: Path) -> None:
         ("DATABASE_URL", None, "DATABASE_URL is not set"),
         ("DATABASE_URL", "sqlite:///x.sqlite3", "DATABASE_URL must begin with postgres://"),
         ("REDIS_URL", None, "REDIS_URL is not set"),
+        ("REDIS_URL", "redis://:PASSWORD@127.0.0.1:6379/0", "REDIS_URL has the password of an example"),
     ],
 )
 def test_manage_py_says_one_sentence_and_ends(

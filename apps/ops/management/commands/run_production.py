@@ -5,6 +5,7 @@ The checks before Django's settings are in apps/ops/production/prelaunch.py, whi
 """
 
 import os
+import shlex
 import sys
 import threading
 from argparse import ArgumentParser
@@ -21,7 +22,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from apps.core.clock import utc_now
-from apps.ops import first_start, greeting
+from apps.ops import docker_run, first_start, greeting
 from apps.ops.children import Child, Program
 from apps.ops.demo_run import DemoRun
 from apps.ops.engine_ports import hold_range
@@ -52,14 +53,17 @@ class Command(BaseCommand):
         self.layout, self.base_url = Layout(place.root), os.environ["LOCAL_URL"]
         self.options = options
         try:
+            # For a restore no engine is needed, so no Docker either.
+            self.runtime = None if options["stores_only"] else docker_run.chosen(os.environ)
             self.port_guard, self.engine_ports = hold_range(int(os.environ["PORT"]))
         except NotReady as refusal:
             raise CommandError(str(refusal)) from None
         servers = parts.servers(place, os.environ, drain_s=settings.DRAIN_S, at_once=settings.TICKS_AT_ONCE)
         node = parts.agent(str(self.layout.agent_config), os.environ, settings.AGENT_STOP_S)
         api = Api(self.base_url, timeout_s=2.0)
+        stores = Stage(self._children(parts.stores(place)), ready=stores_answer)
         stages = [
-            Stage(self._children(parts.stores(place)), ready=stores_answer),
+            stores,
             Stage(
                 self._children(servers),
                 prepare=lambda: self._prepare(place),
@@ -68,7 +72,9 @@ class Command(BaseCommand):
             Stage(self._children([parts.front(place)]), ready=lambda: api.answers("/readyz")),
             Stage(self._children([node])),
         ]
-        self.supervisor = Supervisor(stages[:1] if options["stores_only"] else stages)
+        if options["stores_only"]:
+            stages = [stores, Stage([], prepare=lambda: self._tell_of_stores(place))]
+        self.supervisor = Supervisor(stages)
         self.supervisor.take_signals()
         self.say("Starting PostgreSQL and Redis ...")
         try:
@@ -81,6 +87,15 @@ class Command(BaseCommand):
 
     def _children(self, programs: list[Program]) -> list[Child]:
         return [Child(program, os.getpid(), self.say) for program in programs]
+
+    def _tell_of_stores(self, place: Place) -> None:
+        """The database is there, empty or not, and how to restore into it is said."""
+        ensure_database()
+        folder = shlex.quote(str(place.root))
+        self.say(
+            "PostgreSQL and Redis run. Restore in another terminal: "
+            f"DATA_DIR={folder} .venv/bin/python manage.py restore FILE"
+        )
 
     def _prepare(self, place: Place) -> None:
         """Database, operator, local agent, demo. Raises NotReady, DatabaseError or OSError."""
@@ -95,6 +110,7 @@ class Command(BaseCommand):
             server_sha256=place.fingerprint,
             ports=self.engine_ports,
             now=utc_now(),
+            runtime=self.runtime,
         )
         people = greeting.People(operator.username, password, make_with=f"DATA_DIR={place.root}")
         for line in greeting.sign_in_lines(self.base_url, people):

@@ -41,12 +41,8 @@ class Command(BaseCommand):
         layout = Layout(Path(os.environ["DATA_DIR"]))
         host, port = os.environ["HOST"], int(os.environ["PORT"])
         base_url = f"http://{prelaunch.LOCAL_ADDRESS[host]}:{port}"
-        self.runtime: dict[str, Any] | None = None
         try:
-            if os.environ.get("RUNTIME") == "docker":
-                docker_host = os.environ.get("DOCKER_HOST") or docker_run.DEFAULT_HOST
-                docker_run.require_docker(docker_host, docker_run.engine_image())
-                self.runtime = docker_run.agent_settings(docker_host)
+            self.runtime = docker_run.chosen(os.environ)
             self.port_guard, engine_ports = hold_range(port)  # open as long as this process lives
         except NotReady as refusal:
             raise CommandError(str(refusal)) from None
