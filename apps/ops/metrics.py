@@ -1,13 +1,15 @@
 """`/metrics` of a server process in Prometheus' text form (OPS-04): API, gateway, loops, machines, queue.
 
 Owns who may read it and how the values of several processes become one answer. In one process they are in
-memory; where several serve, all of them share the folder PROMETHEUS_MULTIPROC_DIR, emptied at the start of
-the service. What a process that ended left in it is tidied here.
+memory; where several serve, all of them share the folder PROMETHEUS_MULTIPROC_DIR, where each has its own
+files (apps/core/metric_slots.py), and any of them answers for all.
 """
 
 import hmac
 import ipaddress
+import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from django.conf import settings
@@ -15,12 +17,16 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 
+from apps.core import metric_slots
 from apps.core.errors import Refusal
 from apps.core.problems import problem_response
 from apps.core.scopes import metrics
 from apps.ops.row_metrics import RowMetrics
+
+log = logging.getLogger("heteroflow.ops")
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 # Set by proxies: who asks through one is not on this machine, whatever the address says.
@@ -50,19 +56,30 @@ def registry() -> CollectorRegistry:
     folder = os.environ.get(FOLDER)
     whole = CollectorRegistry()
     if folder:
-        tidy(Path(folder))
-        MultiProcessCollector(whole, folder)
+        metric_slots.tidy(Path(folder))
+        whole.register(SharedMetrics(Path(folder)))
     else:
         whole.register(REGISTRY)
     whole.register(RowMetrics())
     return whole
 
 
-def tidy(folder: Path) -> None:
-    """Drop what ended processes said of the present, as calls in flight; what they counted stays."""
-    for pid in {path.stem.rpartition("_")[2] for path in folder.glob("gauge_live*_*.db")}:
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            mark_process_dead(int(pid), str(folder))
+class SharedMetrics:
+    """A collector of what all processes wrote into the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterable[Metric]:
+        files = sorted(self._folder.glob("*.db"))
+        mine = [str(path) for path in files if os.access(path, os.R_OK)]
+        if len(mine) < len(files):
+            log.warning(
+                "metrics: %d file(s) are another user's and left out; run manage.py as the service's user",
+                len(files) - len(mine),
+            )
+        found: Iterable[Metric] = MultiProcessCollector.merge(mine)
+        return found
 
 
 @metrics

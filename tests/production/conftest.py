@@ -6,10 +6,12 @@ import pytest
 
 from tests.production_stack import ProductionStack, running_production
 
+METRICS_TOKEN = "scrape-the-production-stack"
+
 
 @pytest.fixture(scope="package")
 def production() -> Iterator[ProductionStack]:
-    with running_production() as stack:
+    with running_production(METRICS_TOKEN=METRICS_TOKEN) as stack:
         yield stack
 
 

@@ -165,3 +165,15 @@ def test_the_chart_is_one() -> None:
     if helm is not None:
         done = subprocess.run([helm, "lint", "--strict", str(CHART)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.req("OPS-04")
+def test_all_containers_of_a_host_share_the_values_of_metrics() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    folder = "/var/lib/heteroflow/metrics"
+    for name in SERVICES:
+        service = compose["services"][name]
+        assert service["environment"]["PROMETHEUS_MULTIPROC_DIR"] == folder
+        assert f"metrics:{folder}" in service["volumes"]
+    assert "metrics" in compose["volumes"]
+    assert folder in (DEPLOY / "Dockerfile").read_text()  # made there for the user of the processes

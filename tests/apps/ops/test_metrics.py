@@ -1,26 +1,19 @@
 """`/metrics`: who may read it, what stands in it, and what a database that is away leaves out (OPS-04)."""
 
-import os
-import subprocess
-import sys
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.contract.states import State
 from apps.core.clock import utc_now
 from apps.core.models import Lease, TickRun
 from apps.fleet.models import Card, Liveness
-from apps.ops import metrics, row_metrics
+from apps.ops import row_metrics
 from tests import factories
-from tests.apps.ops.test_production_settings import start
-from tests.stack import ROOT
 
 pytestmark = pytest.mark.req("OPS-04")
 TOKEN = "scrape-" + "x" * 30
@@ -140,38 +133,3 @@ def test_a_database_that_is_away_is_said_and_nothing_of_it_is_zero(client, monke
     assert found[("heteroflow_database_up", ())] == 0
     names = {name for name, _ in found}
     assert not [n for n in names if n.startswith(("heteroflow_nodes", "heteroflow_loop", "heteroflow_tasks"))]
-
-
-def test_several_processes_give_one_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Two processes that have ended: what they counted is added up, what they held is nothing any more."""
-    code = (
-        "from apps.gateway.plane.io import meters\n"
-        "meters.count_turned_away(401); meters.enter('m'); meters.note_table(3, 1.5)\n"
-    )
-    for _ in range(2):
-        environment = {**os.environ, metrics.FOLDER: str(tmp_path)}
-        subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True)
-    monkeypatch.setenv(metrics.FOLDER, str(tmp_path))
-    monkeypatch.setattr(row_metrics, "read_rows", lambda now: [])
-    found = read(generate_latest(metrics.registry()).decode())
-    turned_away = (("ending", "turned_away"), ("status", "401"))
-    assert found[("heteroflow_gateway_requests_total", turned_away)] == 2
-    assert not [
-        name
-        for name, _ in found
-        if name.startswith(("heteroflow_gateway_in_flight", "heteroflow_gateway_table"))
-    ]
-
-
-def test_processes_of_the_production_profile_share_a_folder(tmp_path: Path):
-    code = (
-        "import django; django.setup()\n"
-        "from prometheus_client import values; from apps.core import request_metrics\n"
-        "request_metrics.REQUESTS.labels('GET', 'x', '2xx').inc(); print(values.ValueClass.__name__)"
-    )
-    done = start(tmp_path, code)
-    assert done.stdout.strip() == "MmapedValue", done.stderr
-    assert list((tmp_path / "metrics").glob("counter_*.db"))
-    (tmp_path / "file").touch()
-    refused = start(tmp_path, code, PROMETHEUS_MULTIPROC_DIR=str(tmp_path / "file" / "metrics"))
-    assert "PROMETHEUS_MULTIPROC_DIR" in refused.stderr.splitlines()[-1]
