@@ -18,6 +18,7 @@ import psutil
 import psycopg
 from openai import DefaultHttpxClient, OpenAI
 
+from apps.ops.production import front
 from tests.fakes.tiny_model import make_tiny_model
 from tests.stack import SHORT_PERIODS, Stack, clean_environment, free_port, processes_of, until
 
@@ -51,20 +52,28 @@ class ProductionStack(Stack):
             command or [sys.executable, "manage.py", "run-production", "--model", str(self.model_file)]
         )
 
+    @property
+    def fingerprint(self) -> str:
+        return front.fingerprint(self.certificate)
+
+    @property
+    def trust(self) -> ssl.SSLContext:
+        """Believes the stack's own certificate and nothing else."""
+        return ssl.create_default_context(cafile=str(self.certificate))
+
     def openai(self, api_key: str | None = None) -> OpenAI:
-        """The official SDK, which believes the stack's own certificate and nothing else."""
-        trust = ssl.create_default_context(cafile=str(self.certificate))
+        """The official SDK, which believes as little."""
         return OpenAI(
             base_url=f"{self.base_url}/v1",
             api_key=api_key or self.api_key,
             max_retries=0,
             timeout=30,
-            http_client=DefaultHttpxClient(verify=trust),
+            http_client=DefaultHttpxClient(verify=self.trust),
         )
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.kept("DATABASE_URL"), connect_timeout=5) as link:
-            return link.execute(sql, values).fetchall()
+            return link.execute(sql.replace("?", "%s"), values).fetchall()
 
     def engines(self) -> list[psutil.Process]:
         started = self.process.pid if self.process is not None else 0
@@ -98,7 +107,7 @@ class ProductionStack(Stack):
 
     def last_run(self, tick: str) -> float:
         """When a loop last began, in epoch seconds."""
-        query = "SELECT extract(epoch FROM started_at)::float8 FROM core_tickrun WHERE name = %s"
+        query = "SELECT extract(epoch FROM started_at)::float8 FROM core_tickrun WHERE name = ?"
         return float(self.rows(query, tick)[0][0])
 
 

@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import sqlite3
+import ssl
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ SHORT_PERIODS = {
     "HETEROFLOW_AGENT_HEARTBEAT_S": "0.5",
     "HETEROFLOW_AGENT_LOADING_PROBE_S": "0.1",
 }
+METRICS_TOKEN = "a-token-of-the-tests-" + "m" * 32
 READY_S = 90.0
 
 
@@ -92,6 +94,16 @@ class Stack:
     @property
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its certificate; empty where it has none."""
+        return ""
+
+    @property
+    def trust(self) -> ssl.SSLContext | None:
+        """What a websocket's client must believe; None where the address is not a TLS one."""
+        return None
 
     @property
     def log_file(self) -> Path:
@@ -206,7 +218,7 @@ class Stack:
         return answer.choices[0].message.content or ""
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What a query reads from its database."""
+        """What a query reads from its database; a value's place is `?`."""
         database = self.data_dir / "heteroflow.sqlite3"
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=20)) as connection:
             return connection.execute(sql, values).fetchall()
@@ -227,7 +239,8 @@ def new_stack(folder: Path, *, layers: int = 2, **environment: str) -> Stack:
     folder.mkdir(parents=True, exist_ok=True)
     model = make_tiny_model(folder / "made", layers=layers).rename(folder / "tiny.gguf")
     port, data_dir = free_port(), folder / "data"
-    variables = {**SHORT_PERIODS, "PORT": str(port), "DATA_DIR": str(data_dir), **environment}
+    place = {"PORT": str(port), "DATA_DIR": str(data_dir)}
+    variables = {**SHORT_PERIODS, "METRICS_TOKEN": METRICS_TOKEN, **place, **environment}
     return Stack(data_dir, port, model, clean_environment(**variables))
 
 
@@ -246,11 +259,16 @@ def running_stack(folder: Path, *, layers: int = 2, **environment: str) -> Itera
 def running_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One stack for all tests that only use it. They share its tenant, so each makes its own things.
 
-    Whatever the tests did, no process of it may have logged a traceback or a secret (OPS-08).
+    The embedded profile's; in tests/production it is the production profile's.
     """
     with running_stack(tmp_path_factory.mktemp("stack")) as stack:
         yield stack
-        logged = [line for line in stack.printed().splitlines() if line.startswith("[")]
+        assert_clean_log(stack)
+
+
+def assert_clean_log(stack: Stack) -> None:
+    """Whatever the tests did, no process of it has logged a traceback or a secret (OPS-08)."""
+    logged = [line for line in stack.printed().splitlines() if line.startswith("[")]
     secrets = [stack.api_key, stack.member_password, stack.operator_password]
     assert logged
     assert [line for line in logged if "Traceback" in line] == []

@@ -1,6 +1,5 @@
 """The chain on the production profile: SDK, TLS, nginx, gateway, engine, and what lies beside it."""
 
-import ssl
 import subprocess
 import sys
 import urllib.request
@@ -33,7 +32,7 @@ def test_official_sdk_through_the_front_proxy(production: ProductionStack) -> No
 def test_every_call_is_counted_once_whichever_gateway_took_it(production: ProductionStack) -> None:
     issued = production.api().call("POST", "/api/v1/api-keys", {"name": "counted"})
     until(lambda: _answers(production, issued["key"]), "the key is known")
-    query = "SELECT count(*) FROM usage_usagerecord WHERE key_id = %s AND http_status = 200"
+    query = "SELECT count(*) FROM usage_usagerecord WHERE key_id = ? AND http_status = 200"
     until(lambda: production.rows(query, issued["id"])[0][0] >= 1, "the first is a row")
     before = production.rows(query, issued["id"])[0][0]
     for _ in range(6):
@@ -59,9 +58,9 @@ def test_pages_come_with_their_files_and_their_safety(production: ProductionStac
 
 
 def test_websockets_go_to_the_asgi_processes(production: ProductionStack) -> None:
-    trust = ssl.create_default_context(cafile=str(production.certificate))
     with pytest.raises(InvalidStatus) as refused:
-        connect(f"{production.base_url.replace('https', 'wss')}/ws/agent", ssl=trust, open_timeout=10)
+        address = f"{production.base_url.replace('https', 'wss')}/ws/agent"
+        connect(address, ssl=production.trust, open_timeout=10)
     assert refused.value.response.status_code == 403  # by the consumer: no credential
 
 

@@ -5,9 +5,8 @@ import urllib.request
 import pytest
 
 from tests.apps.ops.test_metrics import read
-from tests.production.conftest import METRICS_TOKEN
 from tests.production_stack import ProductionStack
-from tests.stack import until
+from tests.stack import METRICS_TOKEN, until
 
 pytestmark = pytest.mark.req("OPS-04")
 CALLS = ("heteroflow_gateway_requests_total", (("ending", "completed"), ("status", "200")))

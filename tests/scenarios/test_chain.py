@@ -3,6 +3,7 @@
 Everything that a user sees is asked over HTTP; rows are read only where a promise is about rows.
 """
 
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from apps.ops.rest import ApiRefusal
 from tests.fakes.tiny_model import ANSWER
-from tests.stack import Stack, until
+from tests.stack import Stack, clean_environment, until
 
 Make = Callable[..., dict[str, Any]]
 IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
@@ -196,9 +197,14 @@ def held(stack: Stack, task_id: str) -> tuple[int, int]:
 def test_the_printed_curl_works(running_server: Stack) -> None:
     """As a person would: the two lines and the curl, pasted into a shell."""
     text = running_server.printed()
-    lines = [line for line in text.splitlines() if line.startswith("export OPENAI_")]
+    lines = re.findall(r"export (?:OPENAI_|SSL_)\S+", text)
     curl = text[text.index("curl $OPENAI") :].split("\n\n")[0].replace("localhost", "127.0.0.1")
     done = subprocess.run(
-        ["sh", "-c", "\n".join([*lines, curl])], capture_output=True, text=True, timeout=60, check=True
+        ["sh", "-c", "\n".join([*lines, curl])],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert ANSWER in done.stdout

@@ -43,9 +43,11 @@ def test_who_answers_where(running_server: Stack, path: str, expected: tuple[int
 
 
 def try_socket(stack: Stack, path: str, **headers: str) -> int:
+    address = stack.base_url.replace("http", "ws", 1) + path
+
     async def attempt() -> int:
         try:
-            async with connect(f"ws://127.0.0.1:{stack.port}{path}", additional_headers=headers or None):
+            async with connect(address, ssl=stack.trust, additional_headers=headers or None):
                 return 101
         except InvalidStatus as refused:
             return int(refused.response.status_code)
@@ -92,4 +94,4 @@ def test_nobody_tells_the_server_where_they_come_from(running_server: Stack) -> 
 
 @pytest.mark.parametrize("path", ["/", "/api/v1/auth/token", "/agent/v1/join", "/v1/files", "/nowhere"])
 def test_a_stranger_can_not_fill_the_disk(running_server: Stack, path: str) -> None:
-    assert post(running_server, path, b"x" * (5 * 1024 * 1024)) == 413
+    assert post(running_server, path, b"x" * (6 * 1024 * 1024)) == 413

@@ -1,5 +1,5 @@
-"""An agent of the contract before keeps working with today's server (OPS-11): the embedded chain, run by
-the frozen copy as a second node while the first one takes no new work."""
+"""An agent of the contract before keeps working with today's server on both profiles (OPS-11): the embedded
+chain, run by the frozen copy as a second node while the first one takes no new work."""
 
 import os
 import subprocess
@@ -12,6 +12,7 @@ import pytest
 
 from apps.ops.rest import Api
 from tests.fakes.tiny_model import ANSWER
+from tests.production_stack import running_production
 from tests.scenarios.test_chain import IMAGE
 from tests.stack import ROOT, Stack, free_port, running_stack, until
 
@@ -19,9 +20,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.req("OPS-11")]
 FROZEN = ROOT / "tests" / "frozen" / "agent_v1"
 
 
-@pytest.fixture
-def stack(tmp_path: Path) -> Iterator[Stack]:
-    with running_stack(tmp_path) as started:
+@pytest.fixture(params=["embedded", "production"])
+def stack(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
+    with running_stack(tmp_path) if request.param == "embedded" else running_production() as started:
         yield started
 
 
@@ -33,6 +34,7 @@ def start_frozen(stack: Stack, operator: Api) -> subprocess.Popen[bytes]:
     first = free_port()
     settings = {
         "SERVER_URL": stack.base_url,
+        "SERVER_SHA256": stack.fingerprint,
         "STATE_DIR": str(home / "state"),
         "JOIN_TOKEN": token,
         "RUNTIME": "process",

@@ -5,13 +5,16 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.stack import Stack, until
+from tests.stack import METRICS_TOKEN, Stack, until
 
 pytestmark = pytest.mark.req("OPS-04")
 
 
 def scrape(stack: Stack) -> dict[str, float]:
-    with urllib.request.urlopen(f"{stack.base_url}/metrics", timeout=20) as answer:
+    asked = urllib.request.Request(
+        f"{stack.base_url}/metrics", headers={"Authorization": f"Bearer {METRICS_TOKEN}"}
+    )
+    with urllib.request.urlopen(asked, timeout=20) as answer:
         text = answer.read().decode()
     return {
         f"{sample.name} {' '.join(sample.labels.values())}".strip(): sample.value
