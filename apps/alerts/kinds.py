@@ -30,7 +30,9 @@ KINDS = {
     "loop_late": Kind(Severity.CRITICAL, lasting=True),
     "tasks_waiting": Kind(Severity.WARNING, lasting=True),
     "usage_behind": Kind(Severity.WARNING, lasting=True),
+    "usage_unheard": Kind(Severity.WARNING, lasting=True),
     "clock_skew": Kind(Severity.WARNING, lasting=False),
     "machine_mismatch": Kind(Severity.CRITICAL, lasting=False),
+    "foreign_placement": Kind(Severity.CRITICAL, lasting=False),
     "report_failed": Kind(Severity.WARNING, lasting=False),
 }

@@ -120,6 +120,7 @@ COLUMNS = {
     "object_kind": _("kind of object"),
     "object_name": _("object"),
     "offset": _("read up to (byte)"),
+    "oldest_at": _("waiting since"),
     "open_to_all": _("open to all tenants"),
     "opened_at": _("opened at"),
     "outcome": _("outcome"),

@@ -49,6 +49,7 @@ ROWS = {
     "tenants.Tenant": (_("tenant"), _("tenants")),
     "tenants.User": (_("user"), _("users")),
     "usage.UsageFile": (_("usage journal"), _("usage journals")),
+    "usage.UsageHost": (_("usage host"), _("usage hosts")),
     "usage.UsageRecord": (_("usage record"), _("usage records")),
     "workloads.CardClaim": (_("card claim"), _("card claims")),
     "workloads.Claim": (_("claim"), _("claims")),

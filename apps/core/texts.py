@@ -355,6 +355,10 @@ TEXTS: dict[str, Promise] = {
     ),
     "tasks_waiting": _("%(tasks)s task(s) have waited for a place for more than %(after_s)s s."),
     "usage_behind": _("Usage on host %(host)s has waited for more than %(after_s)s s to become rows."),
+    "usage_unheard": _(
+        "Host %(host)s has not said for more than %(after_s)s s whether its usage becomes rows; is its "
+        "gateway down?"
+    ),
     # webhooks
     "too_short": _("%(field)s must have at least %(min)s characters."),
     "bad_webhook_url": _("%(field)s is %(value)s; use http:// or https://, a host, and no user name."),

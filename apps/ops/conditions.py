@@ -4,11 +4,9 @@ Owns when a reading is worth an alert. One function a topic, each with the codes
 can't be read judges nothing. Writes no row.
 """
 
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from django.conf import settings
 
@@ -20,7 +18,7 @@ from apps.core.ticks import REGISTRY
 from apps.fleet.models import Card, DoorState, Duty, Liveness
 from apps.fleet.selectors import is_online, silent_before
 from apps.recovery.policy.silence import Heard, Terms, judge
-from apps.usage.selectors import oldest_waiting
+from apps.usage.models import UsageHost
 from apps.workloads.models import Task
 
 
@@ -100,12 +98,17 @@ def read_queue(now: datetime, since: datetime) -> list[Found]:
 
 
 def read_usage(now: datetime, since: datetime) -> list[Found]:
-    """Calls in this host's usage files that don't become rows. Each host with a worker looks at its own."""
-    oldest = oldest_waiting(Path(settings.HETEROFLOW_USAGE_DIR))
-    if oldest is None or (now - oldest).total_seconds() <= settings.ALERT_USAGE_BEHIND_S:
-        return []
-    host = socket.gethostname()[:150]
-    return [Found("usage_behind", host, {"host": host, "after_s": settings.ALERT_USAGE_BEHIND_S})]
+    """Hosts where calls have waited long to become rows, and those that no longer say whether any do."""
+    after_s = settings.ALERT_USAGE_BEHIND_S
+    before = now - timedelta(seconds=after_s)
+    found = []
+    for host in UsageHost.objects.all():
+        params: dict[str, Value] = {"host": host.name, "after_s": after_s}
+        if max(host.updated_at, since) < before:
+            found.append(Found("usage_unheard", host.name, params))
+        elif host.oldest_at is not None and host.oldest_at < before:
+            found.append(Found("usage_behind", host.name, params))
+    return found
 
 
 TOPICS = (
@@ -113,5 +116,5 @@ TOPICS = (
     Topic(("card_lost",), read_cards),
     Topic(("loop_failing", "loop_late"), read_loops),
     Topic(("tasks_waiting",), read_queue),
-    Topic(("usage_behind",), read_usage),
+    Topic(("usage_behind", "usage_unheard"), read_usage),
 )

@@ -6,12 +6,16 @@ already is passed over. Takes over the files of processes that are gone. Never c
 
 import logging
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
+from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections, transaction
 
+from apps.core.clock import utc_now
+from apps.usage import hosts
 from apps.usage.files import UsageFileName, owner_lives, parse_name, process_start
 from apps.usage.models import UsageFile, UsageRecord
 from apps.usage.record import UsageEntry
@@ -52,7 +56,8 @@ def flush(folder: Path, *, own_pid: int, batch_bytes: int = BATCH_BYTES) -> Flus
 
 
 class Flusher:
-    """A thread that flushes every `interval_s` seconds, and once more when stopped."""
+    """A thread that flushes every `interval_s` seconds, and once more when stopped. It says what waits every
+    USAGE_REPORT_PERIOD_S."""
 
     def __init__(self, folder: Path, *, own_pid: int, interval_s: float = 1.0) -> None:
         self._folder = folder
@@ -61,6 +66,7 @@ class Flusher:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="usage-flusher", daemon=True)
         self._failing = False
+        self._report_due = 0.0
 
     def start(self) -> None:
         self._thread.start()
@@ -75,7 +81,10 @@ class Flusher:
             last = self._stopping.wait(self._interval_s)
             close_old_connections()
             try:
-                flush(self._folder, own_pid=self._own_pid)
+                try:
+                    flush(self._folder, own_pid=self._own_pid)
+                finally:  # what keeps a call from becoming a row is what the report is for
+                    self._report(last)
                 self._failing = False
             except (DatabaseError, InterfaceError, OSError) as error:
                 if not self._failing:
@@ -86,6 +95,13 @@ class Flusher:
             close_old_connections()
             if last:
                 return
+
+    def _report(self, last: bool) -> None:
+        if last:
+            hosts.leave(self._folder, utc_now())
+        elif time.monotonic() >= self._report_due:
+            self._report_due = time.monotonic() + settings.USAGE_REPORT_PERIOD_S
+            hosts.report(self._folder, utc_now())
 
 
 def _listed(folder: Path) -> list[tuple[Path, UsageFileName]]:

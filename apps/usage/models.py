@@ -1,4 +1,4 @@
-"""Usage: one row per gateway request (GW-12), and how far each journal file has been read."""
+"""Usage: one row per gateway request (GW-12), how far each journal was read, and what waits on which host."""
 
 from django.db import models
 
@@ -45,3 +45,18 @@ class UsageFile(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}@{self.offset}"
+
+
+class UsageHost(models.Model):
+    """What a host's gateways said at `updated_at` of its journal files: when the oldest call began that is no
+    row yet; empty: all are rows."""
+
+    name = models.CharField(max_length=150, unique=True)
+    oldest_at = models.DateTimeField(null=True)
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

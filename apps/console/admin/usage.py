@@ -1,9 +1,9 @@
-"""Usage records and how far each gateway journal was read. Written by the flusher alone (GW-12)."""
+"""Usage records, how far each journal was read, what waits where. Written by the flusher alone (GW-12)."""
 
 from django.contrib import admin
 
 from apps.console.admin.base import ReadOnlyAdmin
-from apps.usage.models import UsageFile, UsageRecord
+from apps.usage.models import UsageFile, UsageHost, UsageRecord
 
 
 @admin.register(UsageRecord)
@@ -32,4 +32,12 @@ class UsageFileAdmin(ReadOnlyAdmin):
     """Journals that still are, or were, read into rows."""
 
     list_display = ["name", "offset", "updated_at"]
+    search_fields = ["name"]
+
+
+@admin.register(UsageHost)
+class UsageHostAdmin(ReadOnlyAdmin):
+    """What each host's gateways last said."""
+
+    list_display = ["name", "oldest_at", "updated_at"]
     search_fields = ["name"]

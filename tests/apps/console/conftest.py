@@ -13,7 +13,7 @@ from apps.fleet.models import Port
 from apps.routing.models import InferenceEndpoint, ModelRoute
 from apps.streams.models import LogChunk
 from apps.tenants.models import User
-from apps.usage.models import UsageFile, UsageRecord
+from apps.usage.models import UsageFile, UsageHost, UsageRecord
 from apps.workloads.models import Event, GroupWarning
 from tests import factories
 from tests.factories import NOW
@@ -72,6 +72,7 @@ def full(operator: User) -> dict[str, Any]:
         request_id="r-1", started_at=NOW, path="/v1/chat/completions", ending="completed", http_status=200
     )
     UsageFile.objects.create(name="u-1.ndjson", offset=10)
+    UsageHost.objects.create(name="host-a", updated_at=NOW)
     TickRun.objects.create(name="scheduling.place", outcome="done", finished_at=NOW, duration_ms=4)
     Lease.objects.create(name="scheduling.place")
     PublishedVersion.objects.update_or_create(name="gateway")

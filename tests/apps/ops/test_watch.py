@@ -2,9 +2,7 @@
 
 import time
 from datetime import timedelta
-from pathlib import Path
 
-import msgspec
 import pytest
 
 from agent.contract.states import State
@@ -13,9 +11,7 @@ from apps.core import leases
 from apps.core.models import TickRun
 from apps.fleet.models import Card, Liveness
 from apps.ops import conditions, loop
-from apps.usage.models import UsageFile
-from apps.usage.record import Ending, UsageEntry
-from apps.usage.selectors import oldest_waiting
+from apps.usage.models import UsageHost
 from tests import factories
 from tests.factories import NOW
 
@@ -120,25 +116,29 @@ def test_tasks_that_wait_for_long(operator):
     assert "tasks_waiting" in open_codes()
 
 
-def test_usage_that_does_not_become_rows(settings, tmp_path: Path):
-    settings.HETEROFLOW_USAGE_DIR = tmp_path
-    name = "usage-1-1-000001-abcdefabcdef.jsonl"
-    began = NOW.timestamp() - 300
-    lines = [
-        msgspec.json.encode(UsageEntry(f"r{i}", began + i * 100, "/v1", Ending.COMPLETED, 200)) + b"\n"
-        for i in range(3)
-    ]
-    (tmp_path / name).write_bytes(b"".join(lines) + b'{"torn')
-    assert oldest_waiting(tmp_path).timestamp() == began
+def test_usage_that_does_not_become_rows_on_any_host():
+    old, fresh = NOW - timedelta(seconds=300), NOW - timedelta(seconds=5)
+    UsageHost.objects.create(name="behind", updated_at=fresh, oldest_at=old)
+    UsageHost.objects.create(name="busy", updated_at=fresh, oldest_at=fresh)
+    UsageHost.objects.create(name="idle", updated_at=fresh)  # nothing waits
+    UsageHost.objects.create(name="silent", updated_at=old)  # nobody knows
+    UsageHost.objects.create(name="both", updated_at=old, oldest_at=old)
     watch()
-    assert open_codes() == {"usage_behind"}
-    row = UsageFile.objects.create(name=name, offset=len(lines[0]) * 2)
-    assert oldest_waiting(tmp_path).timestamp() == began + 200
+    assert set(Alert.objects.values_list("code", "object_id")) == {
+        ("usage_behind", "behind"),
+        ("usage_unheard", "silent"),
+        ("usage_unheard", "both"),
+    }
+    UsageHost.objects.update(updated_at=fresh, oldest_at=None)
     watch()
     assert open_codes() == set()
-    row.offset += len(lines[2])
-    row.save()
-    assert oldest_waiting(tmp_path) is None and oldest_waiting(tmp_path / "none") is None
+
+
+def test_after_a_pause_of_ours_no_host_is_silent():
+    """As when the database was away: nobody could say anything."""
+    UsageHost.objects.create(name="a", updated_at=LONG_AGO)
+    watch(looking_since=NOW - timedelta(seconds=30))
+    assert open_codes() == set()
 
 
 def test_a_topic_that_can_not_be_read_leaves_its_alerts_alone(monkeypatch):
