@@ -32,6 +32,7 @@ class Node(models.Model):
     cordoned = models.BooleanField(default=False)
     duty = models.CharField(max_length=20, choices=Duty.choices, default=Duty.SERVICE)
     duty_since = models.DateTimeField(null=True)
+    duty_force_at = models.DateTimeField(null=True)  # from then on what can not be moved is stopped first
     duty_notes = models.JSONField(default=dict)  # by task (public id): why it is still there
     pool = models.CharField(max_length=100, blank=True, default="")
     labels = models.JSONField(default=dict, blank=True)

@@ -22,6 +22,7 @@ from apps.workloads.models import Event, Task, TaskGroup
 from apps.workloads.policy.moves import ENDED
 from apps.workloads.selectors import engine_of
 
+REPLICA = "replica"
 HIDDEN = "-"  # stands for the name of a node that the viewer may not see
 
 
@@ -53,6 +54,7 @@ def describe_many(
 def _describe(group: TaskGroup, seen: set[str], now: datetime) -> dict[str, Any]:
     tasks = [task for task in group.tasks.all() if task.generation == group.current_generation]
     every = list(group.tasks.all())
+    wanted = [task for task in every if role_of(task) == REPLICA]
     first = tasks[0] if tasks else None
     engine = engine_of(first) if first else ""
     return {
@@ -66,14 +68,14 @@ def _describe(group: TaskGroup, seen: set[str], now: datetime) -> dict[str, Any]
         "status_since": group.state_since,
         "reason": _reason_of_group(group, tasks, seen),
         "replicas": {
-            "current": sum(task.state not in ENDED for task in every),
-            "ready": sum(task.state == State.RUNNING for task in every),
+            "current": sum(task.state not in ENDED for task in wanted),
+            "ready": sum(task.state == State.RUNNING for task in wanted),
             "min": group.min_replicas,
             "max": group.max_replicas,
         },
         "world_size": group.world_size,
         "task_type": group.task_type,
-        "gpus": sum(task.gpu_required for task in tasks),
+        "gpus": sum(task.gpu_required for task in tasks if task in wanted),
         "parallelism": group.parallelism,
         "engine": engine,
         "image": first.image if first else "",
@@ -107,6 +109,7 @@ def describe_task(task: Task, seen: set[str]) -> dict[str, Any]:
         "group_id": task.group.public_id,
         "name": task.name,
         "rank": task.rank,
+        "role": role_of(task),
         "generation": task.generation,
         "status": task.state,
         "status_since": task.state_since,
@@ -125,6 +128,14 @@ def describe_task(task: Task, seen: set[str]) -> dict[str, Any]:
         ],
         "last_error": _last_error(task, seen),
     }
+
+
+def role_of(task: Task) -> str:
+    """What a task is to its service: one of its replicas; while a node is emptied, the replacement of one
+    that still serves; or one that was replaced and is on its way out (LIFE-09)."""
+    if task.retired_at is not None:
+        return "retired"
+    return REPLICA if task.replaces_id is None else "replacement"
 
 
 def describe_one_task(viewer: Viewer, task: Task) -> dict[str, Any]:

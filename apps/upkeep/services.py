@@ -1,7 +1,7 @@
 """What operators ask of nodes (LIFE-09). Each may be repeated; the moving itself is the loop's."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
 
@@ -25,8 +25,8 @@ class Deleted:
 
 
 def drain_node(*, actor: Viewer, node: Node, now: datetime) -> bool:
-    """Close a node and let its inference move elsewhere; False where that was asked before. Ends a
-    maintenance but not its emptying. Raises Forbidden for anyone but an operator."""
+    """Close a node and let its inference move elsewhere, served all the while; False where that was
+    asked before. Ends a maintenance but not its emptying. Raises Forbidden for anyone but an operator."""
     return _turn(actor, node, Duty.DRAIN, "drain_node", now)
 
 
@@ -38,6 +38,20 @@ def maintain_node(*, actor: Viewer, node: Node, now: datetime) -> bool:
 def resume_node(*, actor: Viewer, node: Node, now: datetime) -> bool:
     """End drain or maintenance, and a cordon with it: the node takes new work. Raises Forbidden."""
     return _turn(actor, node, Duty.SERVICE, "resume_node", now)
+
+
+def force_node(*, actor: Viewer, node: Node, after_s: float | None, now: datetime) -> bool:
+    """Of a node that is being emptied: stop what is still there first, and start it elsewhere when there is
+    a place, `after_s` seconds from now (0 = at once; None = never, as without this word). Training and
+    containers too, which begin anew. False where that was asked before.
+
+    Raises Forbidden, Conflict `node_in_service`.
+    """
+    _operators_only(actor)
+    force_at = None if after_s is None else now + timedelta(seconds=after_s)
+    changed = fleet.set_force(actor=actor, node=node, force_at=force_at, now=now)
+    hints.kick(LOOP)
+    return changed
 
 
 def delete_node(*, actor: Viewer, node: Node, force: str = "", now: datetime) -> Deleted:
@@ -63,14 +77,14 @@ def delete_node(*, actor: Viewer, node: Node, force: str = "", now: datetime) ->
         present.delete()
         versions.bump()
         hints.kick("scheduling.place")
+        hints.kick(LOOP)
     return Deleted(released)
 
 
 def _turn(actor: Viewer, node: Node, duty: Duty, verb: str, now: datetime) -> bool:
     _operators_only(actor)
     changed = fleet.set_duty(actor=actor, node=node, duty=duty, verb=verb, now=now)
-    if duty is not Duty.SERVICE:
-        hints.kick(LOOP)
+    hints.kick(LOOP)
     return changed
 
 

@@ -111,6 +111,12 @@ class Task(models.Model):
     not_before = models.DateTimeField(null=True)  # back-off before the next placement
     running_since = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
+    # A drain's pair (LIFE-09): the replacement of a task that serves on a node being emptied, and, once
+    # one of the two was chosen, the other: on its way out, never started again, then removed.
+    replaces = models.OneToOneField(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="replacement"
+    )
+    retired_at = models.DateTimeField(null=True, db_index=True)
 
     class Meta:
         ordering = ["group", "generation", "rank"]

@@ -134,8 +134,14 @@ class Counts:
     replicas: int
 
 
-# Tasks that are stopped for good; they hold nothing of a quota.
-NOT_COUNTED = Q(state__in=[State.STOPPED, State.COMPLETED]) | Q(state=State.FAILED, desired=Desired.STOP)
+# Tasks that hold nothing of a quota: those that are stopped for good, and of a drain's pair the one that
+# nobody asked for. A pair counts as one, so that an operator may empty a node at a tenant's limit.
+NOT_COUNTED = (
+    Q(state__in=[State.STOPPED, State.COMPLETED])
+    | Q(state=State.FAILED, desired=Desired.STOP)
+    | Q(replaces__isnull=False)
+    | Q(retired_at__isnull=False)
+)
 
 
 def count_for_quota(tenant: Tenant) -> Counts:

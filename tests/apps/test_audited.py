@@ -65,6 +65,7 @@ SENT: dict[tuple[str, str], Any] = {
     ("DELETE", "api/v1/nodes/<str:node_id>"): {},
     ("POST", "api/v1/nodes/<str:node_id>/drain"): {},
     ("POST", "api/v1/nodes/<str:node_id>/maintenance"): {},
+    ("POST", "api/v1/nodes/<str:node_id>/force"): lambda e: {**_drained(e), "after_seconds": 60},
     ("POST", "api/v1/nodes/<str:node_id>/resume"): lambda e: _drained(e),
     # the portal's pages
     ("POST", "sign-in/"): lambda e: _sign_in(e),

@@ -22,7 +22,12 @@ from tests.production_stack import ProductionStack
 from tests.stack import SHORT_PERIODS, Stack, clean_environment, free_port, new_stack
 
 SILENT_S = 10.0
-SETTINGS = {"NODE_SILENT_S": str(SILENT_S), "DOOR_CHECK_PERIOD_S": "1"}
+SETTINGS = {
+    "NODE_SILENT_S": str(SILENT_S),
+    "DOOR_CHECK_PERIOD_S": "1",
+    "DRAIN_PERIOD_S": "0.5",
+    "DRAIN_DEADLINE_S": "4",
+}
 
 
 class BareStack(Stack):

@@ -1,41 +1,16 @@
 """An agent, a Docker engine or a machine goes away and comes back (AGENT-03, AGENT-09, RECOV-02)."""
 
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from tests.fakes.tiny_model import ANSWER
+from tests.nodes.callers import callers
 from tests.nodes.fleet import CARDS, Fleet
 from tests.nodes.servers import SILENT_S, any_server
 from tests.stack import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
-
-
-@contextmanager
-def callers(fleet: Fleet, model: str) -> Iterator[list[str]]:
-    """Somebody calls the model again and again; what they got, an answer or an error."""
-    got: list[str] = []
-    enough = threading.Event()
-
-    def call() -> None:
-        while not enough.is_set():
-            try:
-                got.append(fleet.ask(model))
-            except Exception as error:
-                got.append(repr(error))
-            enough.wait(0.1)
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    try:
-        yield got
-    finally:
-        enough.set()
-        thread.join()
 
 
 @pytest.mark.req("AGENT-03", "AGENT-09")

@@ -1,6 +1,7 @@
 """Nodes and their join tokens. What operators change of a node goes through fleet's services."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -72,7 +73,7 @@ class NodeAdmin(OperatorAdmin):
     autocomplete_fields = ["allowed_tenants", "allowed_groups"]
     inlines = [CardRows]
     actions_list = ["new_join_token"]
-    actions_detail = ["cordon", "uncordon", "drain", "maintain", "resume", "remove"]
+    actions_detail = ["cordon", "uncordon", "drain", "maintain", "empty_by_force", "resume", "remove"]
     actions = ["cordon_selected", "uncordon_selected"]
     readonly_fields = [
         "public_id",
@@ -169,6 +170,8 @@ class NodeAdmin(OperatorAdmin):
     def what_is_left(self, row: Node) -> str:
         left = upkeep.work_left(row)
         lines = [(f"{one.service} / {one.name}", one.tenant, one.text) for one in left]
+        done = texts.say("drain_done")
+        lines += [(service, tenant, done) for tenant, service in upkeep.work_done(row, left)]
         code, params = upkeep_next(row, len(left))
         after = format_html("<p>{}</p>", texts.say(code, params))
         return format_html_join("", "<p><strong>{}</strong> · {} · {}</p>", lines) + after
@@ -248,8 +251,8 @@ class NodeAdmin(OperatorAdmin):
             upkeep_services.drain_node,
             _("Drain %(name)s"),
             _(
-                "It takes no new work and its inference moves to other nodes, one task a service at a time. "
-                "A service without a second replica has a short gap."
+                "It takes no new work and its inference moves to other nodes; each replica serves until its "
+                "replacement is ready."
             ),
             _("Drain"),
         )
@@ -263,6 +266,20 @@ class NodeAdmin(OperatorAdmin):
             _("Put %(name)s into maintenance"),
             _("As a drain; besides, its agent takes nothing on and its alerts are held back."),
             _("Maintenance"),
+        )
+
+    @action(description=_("Empty by force"), url_path="force", permissions=["operate"])
+    def empty_by_force(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        return self._turn(
+            request,
+            object_id,
+            partial(upkeep_services.force_node, after_s=0),
+            _("Empty %(name)s by force"),
+            _(
+                "What is still there is stopped now and starts elsewhere when there is a place: services "
+                "have a gap, training and containers begin anew."
+            ),
+            _("Empty by force"),
         )
 
     @action(description=_("Back into service"), url_path="resume", permissions=["operate"])

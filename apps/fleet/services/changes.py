@@ -75,11 +75,34 @@ def set_duty(*, actor: Viewer, node: Node, duty: Duty, verb: str, now: datetime)
         changed = (present.duty, present.cordoned) != (duty.value, closed)
         if changed:
             since = now if closed else None
+            force_at = present.duty_force_at if closed else None
             Node.objects.filter(pk=node.pk).update(
-                duty=duty, duty_since=since, duty_notes={}, cordoned=closed
+                duty=duty, duty_since=since, duty_notes={}, duty_force_at=force_at, cordoned=closed
             )
             note_node(actor, verb, present, before={"duty": present.duty}, after={"duty": duty.value})
             hints.kick("scheduling.place")
+    node.refresh_from_db()
+    return changed
+
+
+def set_force(*, actor: Viewer, node: Node, force_at: datetime | None, now: datetime) -> bool:
+    """From when on what can not be moved off a node that is being emptied is stopped first; None = never.
+    False where that stood already. Raises Forbidden, Conflict `node_in_service`."""
+    if not actor.is_operator:
+        raise Forbidden
+    with transaction.atomic():
+        present = Node.objects.select_for_update().get(pk=node.pk)
+        if present.duty == Duty.SERVICE:
+            raise Conflict("node_in_service", node=present.name)
+        before = present.duty_force_at
+        # What is forced already is not forced anew.
+        changed = before != force_at and not (before and force_at and before <= now and force_at <= now)
+        if changed:
+            Node.objects.filter(pk=node.pk).update(duty_force_at=force_at)
+            said = {"force_at": force_at and force_at.isoformat()}
+            note_node(
+                actor, "force_node", present, before={"force_at": before and before.isoformat()}, after=said
+            )
     node.refresh_from_db()
     return changed
 

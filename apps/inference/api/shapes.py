@@ -145,6 +145,9 @@ class TaskShape(Shape):
     group_id = serializers.CharField()
     name = serializers.CharField()
     rank = serializers.IntegerField()
+    role = serializers.CharField(
+        help_text="replica; or, while a node is emptied: replacement, of one that still serves, or retired"
+    )
     generation = serializers.IntegerField()
     status = serializers.ChoiceField(choices=STATES)
     status_since = serializers.DateTimeField()

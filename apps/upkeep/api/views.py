@@ -28,8 +28,31 @@ class LeftShape(serializers.Serializer[Any]):
     tenant = serializers.CharField()
     status = serializers.CharField()
     attempt = serializers.IntegerField()
+    step = serializers.CharField(
+        allow_null=True,
+        help_text="on a node being emptied: waiting, starting, switched, stopping or staying",
+    )
     why = serializers.CharField(allow_blank=True)
     text = serializers.CharField(allow_blank=True)
+
+
+class MovedShape(serializers.Serializer[Any]):
+    """A service that moved off since the emptying began and has nothing left there."""
+
+    tenant = serializers.CharField()
+    service = serializers.CharField()
+    step = serializers.CharField()
+
+
+class ForceShape(serializers.Serializer[Any]):
+    """When what is still there is stopped first, whether or not it has a place elsewhere."""
+
+    after_seconds = serializers.IntegerField(
+        min_value=0,
+        max_value=30 * 86400,
+        allow_null=True,
+        help_text="from now; 0 = at once, null = never",
+    )
 
 
 class NextShape(serializers.Serializer[Any]):
@@ -44,8 +67,10 @@ class UpkeepShape(serializers.Serializer[Any]):
     name = serializers.CharField()
     duty = serializers.ChoiceField(choices=Duty.values)
     since = serializers.DateTimeField(allow_null=True)
+    force_at = serializers.DateTimeField(allow_null=True)
     changed = serializers.BooleanField()
     left = LeftShape(many=True)
+    done = MovedShape(many=True)
     next = NextShape()
 
 
@@ -77,8 +102,13 @@ def _answer(node: Node, changed: bool, status_code: int) -> Response:
             "name": node.name,
             "duty": node.duty,
             "since": node.duty_since,
+            "force_at": node.duty_force_at,
             "changed": changed,
             "left": left,
+            "done": [
+                {"tenant": tenant, "service": service, "step": selectors.Step.DONE}
+                for tenant, service in selectors.work_done(node, left)
+            ],
             "next": _told(*selectors.next_step(node, len(left))),
         }
     )
@@ -133,7 +163,8 @@ class _Turn(GenericAPIView[Any]):
 class NodeDrain(_Turn):
     @extend_schema(tags=["nodes"], operation_id="drain_node", request=None, responses={202: UpkeepShape})
     def post(self, request: Request, node_id: str) -> Response:
-        """Close a node and move its inference elsewhere, one task a service at a time (operators)."""
+        """Close a node and move its inference elsewhere: each replica serves until another is ready
+        (operators)."""
         return self._turn(request, node_id, services.drain_node)
 
 
@@ -142,6 +173,25 @@ class NodeMaintenance(_Turn):
     def post(self, request: Request, node_id: str) -> Response:
         """As a drain; besides, its agent takes nothing on and its alerts are held back (operators)."""
         return self._turn(request, node_id, services.maintain_node)
+
+
+class NodeForce(GenericAPIView[Any]):
+    scope = scopes.OPERATOR
+    serializer_class = ForceShape
+    pagination_class = None
+
+    @extend_schema(
+        tags=["nodes"], operation_id="force_node", request=ForceShape, responses={202: UpkeepShape}
+    )
+    def post(self, request: Request, node_id: str) -> Response:
+        """Of a node that is being emptied: stop what is still there first, now or after a while
+        (operators)."""
+        viewer, node = _found(request, node_id)
+        shape = ForceShape(data=request.data)
+        shape.is_valid(raise_exception=True)
+        after_s = shape.validated_data["after_seconds"]
+        changed = services.force_node(actor=viewer, node=node, after_s=after_s, now=utc_now())
+        return _answer(node, changed, status.HTTP_202_ACCEPTED)
 
 
 class NodeResume(_Turn):

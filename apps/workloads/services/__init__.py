@@ -2,7 +2,15 @@
 
 from apps.workloads.services.claiming import claim_task
 from apps.workloads.services.creating import create_group
-from apps.workloads.services.emptying import clear_node, move_task
+from apps.workloads.services.emptying import (
+    begin_replacement,
+    clear_node,
+    end_drained,
+    evict_task,
+    move_task,
+    remove_retired,
+    settle_pair,
+)
 from apps.workloads.services.leaving import (
     STARTABLE,
     STOPPABLE,
@@ -23,10 +31,13 @@ __all__ = [
     "PlacementClash",
     "StopOutcome",
     "apply_report",
+    "begin_replacement",
     "claim_task",
     "clear_node",
     "commit_placements",
     "create_group",
+    "end_drained",
+    "evict_task",
     "expire_deadlines",
     "finish_deleted",
     "lose_nodes",
@@ -34,7 +45,9 @@ __all__ = [
     "note_refusals",
     "rebuild_failed",
     "reconcile_node",
+    "remove_retired",
     "request_delete",
     "request_stop",
+    "settle_pair",
     "start_again",
 ]

@@ -1,66 +1,225 @@
-"""Taking work off a node: moved onto a place that is known, or cleared with the node itself (LIFE-09)."""
+"""Taking work off a node (LIFE-09): a second task beside one that serves, the choice between the two, a
+move of what does not serve yet, an eviction by an operator's word, or clearing with the node itself.
 
-from datetime import datetime
+Decides nothing: who is replaced when, and which of a pair stays, is upkeep's.
+"""
 
-from agent.contract.codes import Code, reason
-from agent.contract.states import Phase, State
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Exists, Max, OuterRef
+
+from agent.contract.codes import Code, Reason, reason
+from agent.contract.states import Desired, Phase, State
 from apps.core import hints
 from apps.core.leases import Held
-from apps.fleet.models import Card, Node
-from apps.workloads.models import Claim, Task
+from apps.fleet.models import Card, Duty, Node
+from apps.workloads.models import Claim, Event, Task
+from apps.workloads.policy.moves import ENDED
+from apps.workloads.services.leaving import stop_one
+from apps.workloads.services.mending import each_task
 from apps.workloads.services.placing import Placement, PlacementClash, commit_placements
 from apps.workloads.services.reporting import end_attempt, release
 from apps.workloads.state import lock_groups, move_of, transition
 
-_MOVABLE = frozenset({State.SCHEDULING, State.RUNNING})
+ACTOR = "upkeep"
+MOVABLE = frozenset({State.SCHEDULING, State.RUNNING})
+
+# What a replacement does not take over from the task it replaces; everything else is intent.
+OWN_FIELDS = frozenset(
+    {"id", "public_id", "rank", "created_at", "replaces_id", "retired_at", "desired", "version", "attempt"}
+    | {"state", "state_since", "deadline_at", "phase", "node_id", "running_since", "rebuilds", "not_before"}
+    | {"reason_code", "reason_params", "refusals", "last_error"}
+)
 
 
-def move_task(*, lease: Held, placement: Placement, now: datetime) -> bool:
-    """Take a task off its node and place it elsewhere, in one transaction: both, or it stays and goes
-    on. Its old attempt ends as its node is told; a new one begins at `placement`.
+def begin_replacement(*, lease: Held, placement: Placement, now: datetime) -> bool:
+    """Make a second task beside the one that `placement` names, and place it there: both, or neither.
+    It belongs to the same group, so to the same creator; a pair counts as one in quotas.
 
     False where the task has gone on meanwhile. Raises PlacementClash and LeaseLost.
     """
     with lease.transaction():
-        # In the order of everybody else: cards, then groups.
-        list(Card.objects.select_for_update().filter(pk__in=placement.cards).order_by("pk"))
-        lock_groups([placement.task_id])
+        _lock(placement)
+        old = Task.objects.select_related("group", "node").filter(pk=placement.task_id).first()
+        if old is None or old.node is None or old.version != placement.version:
+            return False
+        if not _may_be_replaced(old) or old.node_id == placement.node_id:
+            return False
+        why = reason(Code.REPLACEMENT_CREATED, node=old.node.name)
+        new = Task.objects.create(
+            **{
+                field.attname: getattr(old, field.attname)
+                for field in Task._meta.concrete_fields
+                if field.attname not in OWN_FIELDS
+            },
+            rank=_free_rank(old),
+            state_since=now,
+            created_at=now,
+            reason_code=why.code,
+            reason_params=why.params,
+            replaces=old,
+        )
+        Event.objects.create(
+            group=old.group,
+            task=new,
+            to_state=State.PENDING,
+            code=why.code,
+            params=why.params,
+            actor=ACTOR,
+            at=now,
+        )
+        placed = replace(placement, task_id=new.pk, version=new.version)
+        if not commit_placements(lease=lease, placements=[placed], now=now):
+            raise PlacementClash
+        _look(placement.node_id)
+    return True
+
+
+def _lock(placement: Placement) -> None:
+    """In the order of everybody else: cards, then groups."""
+    list(Card.objects.select_for_update().filter(pk__in=placement.cards).order_by("pk"))
+    lock_groups([placement.task_id])
+
+
+def _may_be_replaced(old: Task) -> bool:
+    alone = old.replaces_id is None and not Task.objects.filter(replaces=old).exists()
+    wanted = old.desired == Desired.RUN and old.retired_at is None and old.group.deleted_at is None
+    leaving = old.node is not None and old.node.duty != Duty.SERVICE
+    return alone and wanted and leaving and old.state == State.RUNNING
+
+
+def _free_rank(task: Task) -> int:
+    same = Task.objects.filter(group=task.group_id, generation=task.generation)
+    return int(same.aggregate(last=Max("rank"))["last"] or 0) + 1
+
+
+def settle_pair(*, lease: Held, old: Task, new: Task, keep_new: bool, now: datetime) -> bool:
+    """End a pair: one of the two stays, under the rank that the group knows; the other leaves the routes,
+    gets DRAIN_DEADLINE_S for its running calls where it serves, is stopped, and removed when its node has
+    confirmed the end.
+
+    False where either has gone on since it was read. Raises LeaseLost.
+    """
+    with lease.transaction():
+        lock_groups([old.pk])
+        rows = Task.objects.select_related("group", "node").in_bulk([old.pk, new.pk])
+        if any(_picture(rows.get(task.pk)) != _picture(task) for task in (old, new)):
+            return False
+        left, where = (old, old.node) if keep_new else (new, new.node)
+        Task.objects.filter(pk=new.pk).update(replaces=None)
+        Task.objects.filter(pk=left.pk).update(retired_at=now)
+        if keep_new:
+            Task.objects.filter(pk=old.pk).update(rank=_free_rank(old))
+            Task.objects.filter(pk=new.pk).update(rank=old.rank)
+        code = Code.NODE_DRAINING if keep_new else Code.REPLACEMENT_DROPPED
+        _let_go(rows[left.pk], reason(code, node=where.name if where else "-"), now)
+    return True
+
+
+def _picture(task: Task | None) -> tuple[object, ...] | None:
+    if task is None:
+        return None
+    deleted = task.group.deleted_at is not None
+    return task.version, task.state, task.phase, task.desired, task.replaces_id, task.retired_at, deleted
+
+
+def _let_go(task: Task, why: Reason, now: datetime) -> None:
+    if task.state == State.RUNNING:
+        leaving = move_of(task, State.DRAINING, why, desired=Desired.STOP, phase=Phase.LEAVING)
+        transition(leaving, actor=ACTOR, now=now)
+    else:
+        stop_one(task, ACTOR, why, now)
+
+
+def end_drained(*, lease: Held, now: datetime) -> int:
+    """Stop retired tasks that have had their time for running calls; answers how many."""
+    since = now - timedelta(seconds=settings.DRAIN_DEADLINE_S)
+    late = Task.objects.filter(retired_at__isnull=False, state=State.DRAINING, state_since__lte=since)
+
+    def stop(task: Task) -> bool:
+        why = Reason(Code(task.reason_code), task.reason_params)
+        return task.state == State.DRAINING and stop_one(task, ACTOR, why, now)
+
+    return each_task(lease, list(late.order_by("pk").values_list("pk", flat=True)), stop)
+
+
+def remove_retired(*, lease: Held) -> int:
+    """Remove retired tasks that hold nothing on any node; their events stay with the group."""
+    held = Claim.objects.filter(task=OuterRef("pk"), released_at__isnull=True)
+    gone = Task.objects.filter(~Exists(held), retired_at__isnull=False, state__in=ENDED)
+
+    def remove(task: Task) -> bool:
+        busy = Claim.objects.filter(task=task, released_at__isnull=True).exists()
+        if busy or task.state not in ENDED:
+            return False
+        Event.objects.filter(task=task).update(task=None)
+        task.delete()
+        hints.announce(f"group.{task.group.public_id}", {"type": "group.changed"})
+        return True
+
+    return each_task(lease, list(gone.order_by("pk").values_list("pk", flat=True)), remove)
+
+
+def move_task(*, lease: Held, placement: Placement, now: datetime) -> bool:
+    """Take a task that serves nobody yet off its node and place it elsewhere, in one transaction: both, or
+    it stays and goes on. Its old attempt ends as its node is told; a new one begins at `placement`.
+
+    False where the task has gone on meanwhile. Raises PlacementClash and LeaseLost.
+    """
+    with lease.transaction():
+        _lock(placement)
         task = Task.objects.select_related("group", "node").filter(pk=placement.task_id).first()
         if task is None or task.node is None or task.version != placement.version:
             return False
-        if task.state not in _MOVABLE or task.node_id == placement.node_id:
+        if task.state != State.SCHEDULING or task.node_id == placement.node_id:
             return False
-        old_node = task.node
-        old = (
-            Claim.objects.select_related("task__group")
-            .filter(task=task, attempt=task.attempt, released_at__isnull=True)
-            .first()
-        )
-        leaving = move_of(
-            task,
-            State.PENDING,
-            reason(Code.NODE_DRAINING, node=old_node.name),
-            phase=Phase.NONE,
-            node_id=None,
-            running_since=None,
-        )
-        if not transition(leaving, actor="upkeep", now=now):
+        if not _take_off(task, task.node, Code.NODE_DRAINING, now):
             return False
-        anew = Placement(
-            task_id=placement.task_id,
-            version=placement.version + 1,
-            node_id=placement.node_id,
-            cards=placement.cards,
-            percent=placement.percent,
-            host_ports=placement.host_ports,
-        )
+        anew = replace(placement, version=placement.version + 1)
         if not commit_placements(lease=lease, placements=[anew], now=now):
             raise PlacementClash
-        if old is not None and old.incarnation == "":
-            release(old, now=now)  # no run of an agent took it on: nothing exists there
-        hints.look(old_node.public_id)
-        hints.look(Node.objects.values_list("public_id", flat=True).get(pk=placement.node_id))
+        _look(placement.node_id)
     return True
+
+
+def evict_task(*, lease: Held, task: Task, now: datetime) -> bool:
+    """Stop a task where it is and let it wait for another place (an operator's word): training and
+    containers begin anew there. False where it has gone on meanwhile. Raises LeaseLost."""
+    with lease.transaction():
+        lock_groups([task.pk])
+        fresh = Task.objects.select_related("group", "node").filter(pk=task.pk).first()
+        if fresh is None or fresh.node is None or fresh.version != task.version:
+            return False
+        if fresh.state not in MOVABLE or not _take_off(fresh, fresh.node, Code.NODE_FORCED, now):
+            return False
+        hints.kick("scheduling.place")
+    return True
+
+
+def _take_off(task: Task, node: Node, code: Code, now: datetime) -> bool:
+    """Its node is told to stop the present attempt, which holds its room until the end is confirmed."""
+    live = Claim.objects.select_related("task__group").filter(released_at__isnull=True)
+    claim = live.filter(task=task, attempt=task.attempt).first()
+    leaving = move_of(
+        task,
+        State.PENDING,
+        reason(code, node=node.name),
+        phase=Phase.NONE,
+        node_id=None,
+        running_since=None,
+    )
+    if not transition(leaving, actor=ACTOR, now=now):
+        return False
+    if claim is not None and claim.incarnation == "":
+        release(claim, now=now)  # no run of an agent took it on: nothing exists there
+    hints.look(node.public_id)
+    return True
+
+
+def _look(node_id: int) -> None:
+    hints.look(Node.objects.values_list("public_id", flat=True).get(pk=node_id))
 
 
 def clear_node(*, node: Node, by: str, now: datetime) -> int:

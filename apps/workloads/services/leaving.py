@@ -48,15 +48,19 @@ def request_stop(*, actor: Viewer, tasks: Iterable[Task], why: Reason, now: date
     with transaction.atomic():
         ids = [task.pk for task in tasks]
         lock_groups(ids)
+        if isinstance(tasks, QuerySet):  # asked again: a drain may have added or exchanged one meanwhile
+            ids = list(tasks.order_by("pk").values_list("pk", flat=True))
         for task in Task.objects.select_related("group", "node").filter(pk__in=ids).order_by("pk"):
-            if _stop_one(task, actor.name, why, now):
+            if stop_one(task, actor.name, why, now):
                 moved += 1
             else:
                 already += 1
     return StopOutcome(moved, already)
 
 
-def _stop_one(task: Task, actor: str, why: Reason, now: datetime) -> bool:
+def stop_one(task: Task, actor: str, why: Reason, now: datetime) -> bool:
+    """Ask one task to stop, in the transaction that holds its group's lock; False where it has stopped
+    or is on its way already."""
     state = State(task.state)
     if state not in STOPPABLE:
         return False
@@ -111,6 +115,8 @@ def start_again(*, actor: Viewer, tasks: Iterable[Task], now: datetime) -> int:
     with transaction.atomic():
         ids = [task.pk for task in tasks]
         ended = Task.objects.filter(pk__in=ids, state__in=STARTABLE, group__deleted_at__isnull=True)
+        # Of a drain's pair its people have one: the other one goes.
+        ended = ended.filter(replaces__isnull=True, retired_at__isnull=True)
         _ensure_room(ended)
         lock_groups(ids)
         for task in ended.order_by("pk"):

@@ -20,7 +20,7 @@ from apps.workloads.state import lock_groups, move_of, transition
 log = logging.getLogger("heteroflow.recovery")
 
 
-def _each(lease: Held, ids: Iterable[int], mend: Callable[[Task], bool]) -> int:
+def each_task(lease: Held, ids: Iterable[int], mend: Callable[[Task], bool]) -> int:
     """Mend task by task, each in its own transaction of the lease holder: a task that raises is
     logged and the rest go on (RECOV-05). Answers how many were mended."""
     mended = 0
@@ -55,7 +55,7 @@ def lose_nodes(*, lease: Held, node_ids: Iterable[int], now: datetime) -> int:
         why = reason(Code.NODE_LOST, node=node.name, silent_s=silent_s)
         return move_off(task, why, actor="recovery", now=now)
 
-    return _each(lease, list(placed.values_list("pk", flat=True)), mend)
+    return each_task(lease, list(placed.values_list("pk", flat=True)), mend)
 
 
 def rebuild_failed(*, lease: Held, now: datetime) -> int:
@@ -100,7 +100,7 @@ def rebuild_failed(*, lease: Held, now: datetime) -> int:
         )
         return transition(move, actor="recovery", now=now)
 
-    return _each(lease, sorted(ids), mend)
+    return each_task(lease, sorted(ids), mend)
 
 
 def expire_deadlines(*, lease: Held, now: datetime) -> int:
@@ -126,7 +126,7 @@ def expire_deadlines(*, lease: Held, now: datetime) -> int:
             release(claim, now=now)
         return True
 
-    return _each(lease, list(late), mend)
+    return each_task(lease, list(late), mend)
 
 
 def _is_heard(task: Task, now: datetime) -> bool:

@@ -1,9 +1,12 @@
 """Node operations (LIFE-09): drain moves, maintenance refuses, delete clears; nothing is lost on the way."""
 
+from datetime import timedelta
+
 import pytest
+from django.conf import settings
 
 from agent.contract.codes import Code
-from agent.contract.states import Desired, Phase, State, TaskType
+from agent.contract.states import Desired, Observed, Phase, State, TaskType
 from apps.alerts.models import Alert
 from apps.core import leases
 from apps.core.models import AuditEntry
@@ -13,47 +16,22 @@ from apps.fleet.services.alerts import raise_alert
 from apps.scheduling.loop import place
 from apps.tenants.scope import viewer_of
 from apps.upkeep import services
-from apps.upkeep.loop import drain
-from apps.workloads.models import Claim, Task
-from apps.workloads.selectors import desired_of
+from apps.workloads.models import Event, Task
+from apps.workloads.selectors import count_for_quota, desired_of
 from apps.workloads.services import claim_task
+from apps.workloads.services.emptying import OWN_FIELDS
 from tests import factories
 from tests.apps.core.threads import run_at_once
+from tests.apps.upkeep.work import get_ready, replacement_of, report, routed, run_drain, serving
 from tests.factories import NOW
 
 pytestmark = [pytest.mark.django_db, pytest.mark.req("LIFE-09")]
 
 
-@pytest.fixture
-def old():
-    return factories.make_node("old")
-
-
-@pytest.fixture
-def act(operator):
-    return viewer_of(operator)
-
-
-def run_drain():
-    lease = leases.acquire("upkeep.drain", "test", 30)
-    assert lease is not None
-    try:
-        return drain(lease, NOW)
-    finally:
-        lease.release()
-
-
-def serving(node, group=None, *, state=State.RUNNING, incarnation="run-1", **fields):
-    """A task that serves on a node, with its claim."""
-    group = group or factories.make_group(state=state)
-    phase = Phase.READY if state == State.RUNNING else Phase.LOADING
-    ports = [{"container_port": 8000, "host_port": 0}]
-    task = factories.make_task(group, state=state, phase=phase, node=node, attempt=1, ports=ports, **fields)
-    factories.make_claim(task, node, incarnation=incarnation)
-    Port.objects.create(
-        node=node, number=20000 + task.pk, owner=task.public_id, attempt=1, container_port=8000
-    )
-    return task
+def step_of(api_client, operator, node):
+    work = api_client(operator).get(f"/api/v1/nodes/{node.public_id}/work").json()
+    assert all(left["text"] and "drain_" not in left["text"] for left in work["left"])
+    return [left["step"] for left in work["left"]]
 
 
 def turn(api_client, operator, node, what):
@@ -62,36 +40,109 @@ def turn(api_client, operator, node, what):
     return answer.json()
 
 
-def test_a_drain_moves_inference_to_another_node_and_says_what_is_left(api_client, operator, old):
+def test_the_old_one_serves_until_its_replacement_is_ready_and_is_removed_then(api_client, operator, old):
     new = factories.make_node("new")
     task = serving(old)
     answer = turn(api_client, operator, old, "drain")
     assert (answer["duty"], answer["changed"]) == ("drain", True)
     assert [(left["task_id"], left["why"]) for left in answer["left"]] == [(task.public_id, "drain_moving")]
-    assert answer["next"]["code"] == "upkeep_emptying" and "short gap" in answer["next"]["text"]
-    assert run_drain() == {"nodes": 1, "moved": 1, "waiting": 0}
+    assert answer["next"]["code"] == "upkeep_emptying"
+    Node.objects.filter(pk=old.pk).update(duty_since=NOW)
+    assert run_drain()["begun"] == 1
+    second = replacement_of(task)
+    assert (second.state, second.node, second.group_id, second.rank) == (
+        State.SCHEDULING,
+        new,
+        task.group_id,
+        1,
+    )
+    assert routed() == {task.public_id}
+    assert step_of(api_client, operator, old) == ["starting"]
+    assert run_drain()["settled"] == 0  # still starting: nothing leaves
+
+    get_ready(second)
+    assert routed() == {task.public_id, second.public_id}
+    assert run_drain()["settled"] == 1
     task.refresh_from_db()
-    assert (task.state, task.node, task.attempt, task.rebuilds) == (State.SCHEDULING, new, 2, 0)
-    # the old attempt is told to stop, and holds its room until its node says that it is gone
-    assert [(want.attempt, want.desired) for want in desired_of(old)] == [(1, Desired.STOP)]
+    second.refresh_from_db()
+    assert (task.state, second.rank, second.replaces_id) == (State.DRAINING, 0, None)
+    assert routed() == {second.public_id}
+    # its container runs on for the calls that run
+    assert [want.desired for want in desired_of(old)] == [Desired.RUN]
+    assert step_of(api_client, operator, old) == ["switched"]
+    assert run_drain(NOW + timedelta(seconds=settings.DRAIN_DEADLINE_S - 1))["stopped"] == 0
+
+    late = NOW + timedelta(seconds=settings.DRAIN_DEADLINE_S)
+    assert run_drain(late) | {"waiting": 0} == {
+        **{"nodes": 1, "settled": 0, "stopped": 1, "removed": 0},
+        **{"begun": 0, "moved": 0, "evicted": 0, "waiting": 0},
+    }
+    assert [want.desired for want in desired_of(old)] == [Desired.STOP]
+    assert step_of(api_client, operator, old) == ["stopping"]
     again = turn(api_client, operator, old, "drain")
-    assert again["changed"] is False and again["left"][0]["why"] == "drain_leaving"
-    Claim.objects.filter(node=old).update(released_at=NOW)
+    assert again["changed"] is False
+    report(task, Observed.GONE)
+    assert run_drain(late)["removed"] == 1
     work = api_client(operator).get(f"/api/v1/nodes/{old.public_id}/work").json()
     assert work["left"] == [] and work["next"]["code"] == "upkeep_empty"
+    group = task.group
+    assert work["done"] == [{"tenant": group.tenant.slug, "service": group.name, "step": "done"}]
+    assert [one.pk for one in group.tasks.all()] == [second.pk]
+    assert Event.objects.filter(group=group, to_state=State.DRAINING, task=None).count() == 1
     assert AuditEntry.objects.filter(verb="drain_node").count() == 1
 
 
-def test_without_a_place_elsewhere_it_goes_on_where_it_is_and_says_why(api_client, operator, act, old):
+def test_a_replacement_is_its_services_own_and_has_all_of_its_intent(act, old):
+    factories.make_node("new")
+    task = serving(old, env={"SECRET": "x"}, gpu_type="", timeout_seconds=9, model_path="/models/other.gguf")
+    services.drain_node(actor=act, node=old, now=NOW)
+    run_drain()
+    second = replacement_of(task)
+    for field in Task._meta.concrete_fields:
+        if field.attname not in OWN_FIELDS:
+            assert getattr(second, field.attname) == getattr(task, field.attname), field.attname
+    assert {field.attname for field in Task._meta.concrete_fields} >= OWN_FIELDS
+
+
+def test_a_pair_counts_as_one_in_quotas_and_answers(api_client, act, tenant, member, old):
+    factories.make_node("new")
+    group = factories.make_group(tenant, member, state=State.RUNNING)
+    task = serving(old, group)
+    services.drain_node(actor=act, node=old, now=NOW)
+    seen = []
+
+    def look():
+        counts = count_for_quota(tenant)
+        answer = api_client(member).get(f"/api/v1/task-groups/{group.public_id}").json()
+        roles = sorted(one["role"] for one in answer["tasks"])
+        seen.append(((counts.replicas, counts.gpus, answer["replicas"]["current"], answer["gpus"]), roles))
+
+    look()
+    run_drain()
+    look()
+    get_ready(replacement_of(task))
+    look()
+    run_drain()
+    look()
+    assert [numbers for numbers, _ in seen] == [(1, 1, 1, 1)] * 4
+    assert [roles for _, roles in seen][1:] == [
+        ["replacement", "replica"],
+        ["replacement", "replica"],
+        ["replica", "retired"],
+    ]
+
+
+def test_without_a_place_elsewhere_it_serves_on_and_says_why_in_numbers(api_client, operator, act, old):
     task = serving(old)
     services.drain_node(actor=act, node=old, now=NOW)
-    assert run_drain()["moved"] == 0
+    assert run_drain()["begun"] == 0
     task.refresh_from_db()
     assert (task.state, task.node, task.phase) == (State.RUNNING, old, Phase.READY)
-    left = api_client(operator).get(f"/api/v1/nodes/{old.public_id}/work").json()["left"]
-    assert left[0]["why"] == "drain_no_place" and "none of 1 nodes" in left[0]["text"]
+    (left,) = api_client(operator).get(f"/api/v1/nodes/{old.public_id}/work").json()["left"]
+    assert (left["step"], left["why"]) == ("waiting", "drain_no_place")
+    assert "none of 1 nodes" in left["text"] and "closed" in left["text"], left["text"]
     factories.make_node("new")  # a place comes up
-    assert run_drain()["moved"] == 1
+    assert run_drain()["begun"] == 1
 
 
 def test_a_service_of_two_moves_one_at_a_time(act, old):
@@ -101,14 +152,33 @@ def test_a_service_of_two_moves_one_at_a_time(act, old):
     first = serving(old, group)
     second = serving(old, group)
     services.drain_node(actor=act, node=old, now=NOW)
-    assert run_drain() == {"nodes": 1, "moved": 1, "waiting": 1}
-    assert run_drain()["moved"] == 0  # the first is still starting there
+    assert run_drain()["begun"] == 1
+    assert run_drain()["begun"] == 0  # the first one's is still starting there
     old.refresh_from_db()
     assert old.duty_notes == {second.public_id: {"code": "drain_in_turn", "params": {}}}
-    Task.objects.filter(pk=first.pk).update(state=State.RUNNING, phase=Phase.READY)
-    assert run_drain()["moved"] == 1
-    second.refresh_from_db()
-    assert second.node.name == "new"
+    get_ready(replacement_of(first))
+    done = run_drain()
+    assert (done["settled"], done["begun"]) == (1, 1)
+    assert replacement_of(second).node.name == "new"
+
+
+def test_so_many_start_at_once_in_the_whole_fleet_and_each_tenant_in_turn(act, old, settings):
+    settings.DRAIN_AT_ONCE = 2
+    factories.make_node("new", cards=4)
+    for index in (1, 2, 3):
+        factories.make_card(old, index)
+    one, two = factories.make_tenant(), factories.make_tenant()
+    mine = [serving(old, factories.make_group(one, state=State.RUNNING)) for _ in range(3)]
+    theirs = serving(old, factories.make_group(two, state=State.RUNNING))
+    services.drain_node(actor=act, node=old, now=NOW)
+    assert run_drain()["begun"] == 2
+    pairs = list(Task.objects.filter(replaces__isnull=False).order_by("pk"))
+    assert [pair.replaces_id for pair in pairs] == [mine[0].pk, theirs.pk]
+    assert run_drain()["begun"] == 0
+    old.refresh_from_db()
+    assert old.duty_notes[mine[2].public_id] == {"code": "drain_in_line", "params": {"at_once": 2}}
+    get_ready(pairs[0])
+    assert run_drain()["begun"] == 1
 
 
 def test_what_is_no_inference_stays_until_it_ends_or_is_stopped(api_client, operator, act, old):
@@ -116,11 +186,12 @@ def test_what_is_no_inference_stays_until_it_ends_or_is_stopped(api_client, oper
     group = factories.make_group(task_type=TaskType.TRAINING, state=State.RUNNING)
     task = serving(old, group)
     services.drain_node(actor=act, node=old, now=NOW)
-    assert run_drain()["moved"] == 0
+    done = run_drain()
+    assert (done["begun"], done["moved"], done["evicted"]) == (0, 0, 0)
     task.refresh_from_db()
     assert task.node == old
     left = api_client(operator).get(f"/api/v1/nodes/{old.public_id}/work").json()["left"]
-    assert left[0]["why"] == "drain_needs_word"
+    assert (left[0]["step"], left[0]["why"]) == ("staying", "drain_needs_word")
 
 
 def test_what_nobody_took_on_yet_leaves_nothing_behind(act, old):
