@@ -13,10 +13,10 @@ from tests.stack import ROOT, clean_environment, free_port
 pytestmark = pytest.mark.slow
 
 
-def make_run(tmp_path: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+def make_run(tmp_path: Path, door: str = "run", **environment: str) -> "subprocess.CompletedProcess[str]":
     variables = {"DATA_DIR": str(tmp_path / "data"), "PORT": str(free_port()), **environment}
     return subprocess.run(
-        ["make", "--no-print-directory", "run"],
+        ["make", "--no-print-directory", door],
         cwd=ROOT,
         env=clean_environment(**variables),
         stdin=subprocess.DEVNULL,
@@ -55,9 +55,11 @@ def test_python_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
-def test_docker_that_does_not_answer(tmp_path: Path) -> None:
-    told = sentence(make_run(tmp_path, RUNTIME="docker", DOCKER_HOST=f"unix://{tmp_path}/none.sock"))
+@pytest.mark.parametrize("door", ["run", "run-production"])
+def test_docker_that_does_not_answer(tmp_path: Path, door: str) -> None:
+    told = sentence(make_run(tmp_path, door, RUNTIME="docker", DOCKER_HOST=f"unix://{tmp_path}/none.sock"))
     assert "Docker does not answer at unix://" in told and "leave RUNTIME out" in told
+    assert not (tmp_path / "data" / "postgresql").exists()
 
 
 def test_data_dir_that_can_not_be_written(tmp_path: Path) -> None:

@@ -151,6 +151,28 @@ def test_the_example_environment_is_refused_until_it_is_filled_in() -> None:
         assert f"{name} " in refused
 
 
+def test_a_backup_has_a_declared_place_that_outlives_its_container() -> None:
+    """The root is read-only: whatever backup and restore write lies in a mount."""
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    ops = compose["services"]["ops"]
+    named = dict(volume.split(":") for volume in ops["volumes"] if ":" in volume)
+    assert set(named) <= set(compose["volumes"])
+    data_dir = "/var/lib/heteroflow"
+    assert {f"{data_dir}/files", f"{data_dir}/backups"} <= set(named.values())
+    assert f"{data_dir}/usage" in ops["volumes"]
+    assert ops["read_only"] and ops["profiles"] == ["ops"]
+    (pod,) = [one for one in OBJECTS if one["metadata"]["name"] == "release-ops"]
+    spec = pod["spec"]["template"]["spec"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    claims = {volume["name"] for volume in spec["volumes"] if "persistentVolumeClaim" in volume}
+    assert {mounts[f"{data_dir}/files"], mounts[f"{data_dir}/backups"]} == claims
+    assert f"{data_dir}/usage" in mounts
+    assert pod["spec"]["replicas"] == 0
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    for folder in ("files", "backups", "usage"):  # a new volume takes its owner from the image
+        assert f"{data_dir}/{folder}" in dockerfile
+
+
 def test_the_image_has_every_folder_of_the_server() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     for folder in ("heteroflow", "apps", "agent", "templates", "static", "locale"):

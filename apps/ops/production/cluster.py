@@ -103,8 +103,8 @@ def _check_version(programs: Path, folder: Path) -> None:
     if runs.isdigit() and have != runs:
         raise NotReady(
             f"{folder} was made by PostgreSQL {have}, and {runs} is installed. Where {have} still runs, make "
-            "a backup (manage.py backup FILE). Copy secrets.json of this DATA_DIR into a new, empty one, start "
-            "there with ARGS=--stores-only, and restore: without that file its secrets stay closed."
+            "a backup (manage.py backup FILE). Copy secrets.json of this DATA_DIR into a new, empty one, "
+            "start there with ARGS=--stores-only, and restore: without that file its secrets stay closed."
         )
 
 

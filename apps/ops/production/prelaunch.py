@@ -11,9 +11,10 @@ from collections.abc import MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from apps.ops import keys_file, prelaunch
+from apps.ops import docker_run, keys_file, prelaunch
 from apps.ops.preflight import write_private
 from apps.ops.production import cluster, front, kept
 from apps.ops.production.packages import Programs, find_programs
@@ -35,6 +36,7 @@ class Place:
     asgi_ports: tuple[int, ...]
     certificate: Path
     fingerprint: str
+    runtime: dict[str, Any] | None  # the local node's settings for Docker; None: local processes
 
     @property
     def cluster(self) -> Path:
@@ -56,6 +58,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     """Check and make all that the children stand on. Raises NotReady."""
     programs = find_programs(environ)
     prelaunch.prepare(environ, scheme="https")  # type: ignore[arg-type]  # os.environ, or a dict
+    runtime = docker_run.chosen(environ)
     root = Path(environ["DATA_DIR"])
     if os.geteuid() == 0:
         root.chmod(0o711)  # PostgreSQL's account passes through; what lies here has its own modes
@@ -74,6 +77,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         asgi_ports=ports[2 + COPIES :],
         certificate=certificate[0],
         fingerprint=front.fingerprint(certificate[0]),
+        runtime=runtime,
     )
     redis_password = _write_redis(place)
     (root / "static").mkdir(mode=0o700, exist_ok=True)

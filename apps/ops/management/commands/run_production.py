@@ -22,7 +22,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from apps.core.clock import utc_now
-from apps.ops import docker_run, first_start, greeting
+from apps.ops import first_start, greeting
 from apps.ops.children import Child, Program
 from apps.ops.demo_run import DemoRun
 from apps.ops.engine_ports import hold_range
@@ -53,8 +53,6 @@ class Command(BaseCommand):
         self.layout, self.base_url = Layout(place.root), os.environ["LOCAL_URL"]
         self.options = options
         try:
-            # For a restore no engine is needed, so no Docker either.
-            self.runtime = None if options["stores_only"] else docker_run.chosen(os.environ)
             self.port_guard, self.engine_ports = hold_range(int(os.environ["PORT"]))
         except NotReady as refusal:
             raise CommandError(str(refusal)) from None
@@ -110,7 +108,7 @@ class Command(BaseCommand):
             server_sha256=place.fingerprint,
             ports=self.engine_ports,
             now=utc_now(),
-            runtime=self.runtime,
+            runtime=place.runtime,
         )
         people = greeting.People(operator.username, password, make_with=f"DATA_DIR={place.root}")
         for line in greeting.sign_in_lines(self.base_url, people):
