@@ -92,8 +92,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gone_repeat_s: float = 30.0
     adopted_grace_s: float = 10.0  # TERM to KILL for what was adopted and is not listed
     shutdown_s: float = 4.0
+    file_timeout_s: float = 120.0  # for one piece of a file (AGENT-12)
     log_round_s: float = 1.0
     log_lines_a_round: int = 2000  # AGENT-10
+    log_round_kb: int = 4096  # of one log
+    log_copy_mb: int = 256  # room on this disk for one attempt's log; the oldest part goes first
+    log_copies_mb: int = 1024  # and for all together; what the server has goes first
     leftover_log_delay_s: float = 10.0
     log_keep_s: float = 86400.0
     engine_probe_heartbeats: int = 20  # AGENT-11
@@ -180,6 +184,7 @@ def _check(settings: Settings) -> None:
         raise ConfigError(f"port_range = {low}-{high}: must be LOW-HIGH between 1024 and 65535.")
     _check_door(settings)
     _check_metrics(settings)
+    _check_logs(settings)
     for name in ("allowed_volume_prefixes", "denied_volume_prefixes"):
         for prefix in getattr(settings, name):
             if normalise(prefix) is None:
@@ -223,6 +228,12 @@ def _check_docker(settings: Settings) -> None:
         raise ConfigError(
             f"container_user = {settings.container_user!r}: must be UID or UID:GID in digits, or empty."
         )
+
+
+def _check_logs(settings: Settings) -> None:
+    for name in ("log_lines_a_round", "log_round_kb", "log_copy_mb", "log_copies_mb"):
+        if getattr(settings, name) < 1:
+            raise ConfigError(f"{name} = {getattr(settings, name)}: must be 1 or more.")
 
 
 def _check_metrics(settings: Settings) -> None:

@@ -26,7 +26,9 @@ from agent.errors import ServerRefused, ServerUnreachable, Superseded
 from agent.gpu.readings import NodeReadings
 from agent.identity import Identity, StateDir, machine_id, new_incarnation
 from agent.link.client import ServerClient
+from agent.link.files import FileSender
 from agent.link.heartbeat import Heartbeat
+from agent.link.logroom import LogRoom
 from agent.link.logship import LogShipper
 from agent.link.lookout import keep_lookout
 from agent.link.metrics import MetricsPort, NodeMetrics
@@ -147,7 +149,9 @@ async def _work(
     desired = DesiredList()
     prober = Prober()
     reports = ReportQueue(incarnation.id, client.report)
-    logs = LogShipper(settings, incarnation.id, client.log)
+    mb = 1024 * 1024
+    room = LogRoom(state_dir.logs, each=settings.log_copy_mb * mb, together=settings.log_copies_mb * mb)
+    logs = LogShipper(settings, incarnation.id, client.log, room)
     logs.follow_left_overs(state_dir.logs, time.monotonic(), time.time())
     supervisor = Supervisor(
         settings=settings,
@@ -158,6 +162,10 @@ async def _work(
         probe=prober.probe,
         reports=reports,
         logs=logs,
+    )
+    kept = (str(state_dir.path), settings.docker_host.removeprefix("unix://"))
+    files = FileSender(
+        settings, incarnation.id, send_piece=client.file_piece, send_answer=client.file_answer, never=kept
     )
     door, dial = open_door(settings, state_dir.path, identity.secret_sha256, find_in(supervisor.attempts))
     heartbeat = Heartbeat(
@@ -171,6 +179,7 @@ async def _work(
         desired=desired,
         running=supervisor.running,
         on_change=supervisor.wake,
+        on_files=files.take,
     )
     log.info("agent %s runs as %s, incarnation %s", __version__, identity.node_id, incarnation.id)
     metrics = NodeMetrics(
@@ -188,6 +197,8 @@ async def _work(
             ("heartbeat", heartbeat.run),
             ("supervisor", lambda: supervisor.run(time.monotonic)),
             ("logs", lambda: logs.run(time.monotonic)),
+            ("log room", logs.keep_room),
+            ("files", files.run),
             ("lookout", lambda: keep_lookout(client, heartbeat.look)),
             *([("door", door.run)] if door is not None else []),
         )

@@ -51,9 +51,6 @@ class Code(StrEnum):
     AGENT_RESTARTED = "agent_restarted"
     NODE_LOST = "node_lost"
     NODE_DRAINING = "node_draining"
-    NODE_FORCED = "node_forced"
-    REPLACEMENT_CREATED = "replacement_created"
-    REPLACEMENT_DROPPED = "replacement_dropped"
     NODE_REMOVED = "node_removed"
     INTERNAL = "internal"
     CARD_LOST = "card_lost"
@@ -95,6 +92,7 @@ class Code(StrEnum):
     CLAIM_LOST = "claim_lost"
     CLAIM_SUPERSEDED = "claim_superseded"
     CLAIM_UNKNOWN = "claim_unknown"
+    NOT_THIS_NODES = "not_this_nodes"
     # warnings on a group
     ENDPOINT_WITHOUT_PORT = "endpoint_without_port"
     ROUTE_NOT_CREATED = "route_not_created"

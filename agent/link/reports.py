@@ -1,8 +1,8 @@
 """Carries reports to the server in order, until each is acknowledged (AGENT-02, AGENT-14).
 
 Owns the queue (in memory) and the numbering within this incarnation. Never drops a report because
-the server is away; one that the server refuses as malformed is dropped alone, with a line in the
-log, so that it cannot block those behind it.
+the server is away; one that the server refuses (malformed, or on a placement that is not this node's
+any more) is dropped alone, with a line in the log, so that it cannot block those behind it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential_jitter
 
-from agent.contract.codes import Reason
+from agent.contract.codes import Code, Reason
 from agent.contract.messages import ReportReply, ReportRequest, TaskReport
 from agent.contract.states import Observed, Phase
 from agent.errors import ServerRefused, ServerUnreachable
@@ -113,7 +113,7 @@ class ReportQueue:
             try:
                 reply = await self._send(ReportRequest(incarnation=self._incarnation, reports=some))
             except ServerRefused as error:
-                if error.status not in MALFORMED:
+                if error.status not in MALFORMED and error.code != Code.NOT_THIS_NODES:
                     raise
                 self._single_out(some, error)
                 return
@@ -128,10 +128,15 @@ class ReportQueue:
             self._empty.set()
 
     def _single_out(self, some: list[TaskReport], error: ServerRefused) -> None:
-        """Find the malformed one by sending them singly, and drop only that."""
+        """Find the refused one by sending them singly, and drop only that."""
         if len(some) > 1:
             self._batch = 1
             return
         dropped = self._waiting.popleft()
-        log.error("the server cannot read the report on %s.%d: %s", dropped.task_id, dropped.attempt, error)
+        known = error.code == Code.NOT_THIS_NODES  # after a deletion, for instance
+        log.log(
+            logging.INFO if known else logging.ERROR,
+            "the server does not take the report on %s.%d: %s",
+            *(dropped.task_id, dropped.attempt, error),
+        )
         self._batch = BATCH

@@ -1,12 +1,13 @@
 """Copies a container's output into the attempt's own log file, exactly once and in order (AGENT-10).
 
 Owns one thread a container and the file's end. The file is the agent's: Docker's own logs are bounded
-and thrown away, and the server's offsets are places in this file. Never masks; whoever carries the
-file does.
+and thrown away, and the server's offsets are places in this file. Never masks, and never bounds the
+file: whoever carries it does (`agent/link`).
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import threading
@@ -20,6 +21,10 @@ from agent.runtime.docker_places import Place, Skipping, load_place, save_place,
 log = logging.getLogger("agent.runtime")
 AGAIN_S = 0.5
 SAVE_EACH_S = 0.25
+MISSING = (
+    b"[heteroflow: lines may be missing here, Docker threw them away before they were copied; how many is "
+    b"not known; see log_file_mb and log_files of the agent]\n"
+)
 
 
 class LogCopy:
@@ -68,7 +73,7 @@ class LogCopy:
 
     def _copy(self, *, follow: bool) -> None:
         """Append what is new. Raises NoAnswer, DockerRefused, OSError (our file) or ValueError."""
-        with os.fdopen(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb", 0) as copy:
+        with io.FileIO(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as copy:
             if os.fstat(copy.fileno()).st_size < self._place.offset:
                 self._place = Place()  # somebody took the file away: all of it once more
             # What was written after the place was stored is written again, the same bytes.
@@ -82,8 +87,11 @@ class LogCopy:
                         return
                     if not skipping.fresh(stamp):
                         continue
-                    if copy.write(content) != len(content):
-                        raise OSError("the disk took a part of a line only")
+                    if skipping.missing:
+                        skipping.missing = False
+                        _write(copy, MISSING)
+                        self._place.offset += len(MISSING)
+                    _write(copy, content)
                     self._place.advance(stamp, len(content))
                     if time.monotonic() - saved_at > SAVE_EACH_S:
                         save_place(self._place_file, self._place)
@@ -112,3 +120,9 @@ class LogCopy:
                 except StopIteration:
                     return
             yield frame
+
+
+def _write(copy: io.FileIO, content: bytes) -> None:
+    """Raises OSError, also where the disk took a part only."""
+    if copy.write(content) != len(content):
+        raise OSError("the disk took a part of a line only")

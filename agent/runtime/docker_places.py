@@ -58,6 +58,7 @@ class Skipping:
         self._left = place.copied
         self._high = place.high
         self._rotated: bool | None = None if place.anchor else False
+        self.missing = False  # lines may have gone between what was copied and this frame
 
     def fresh(self, stamp: str) -> bool:
         """Whether this line is new. To be asked for every line, in Docker's order."""
@@ -68,6 +69,7 @@ class Skipping:
         if self._rotated is None:
             # Docker threw the anchor's line away meanwhile: then only times are left to go by
             self._rotated = stamp != self._anchor
+            self.missing = self._rotated and stamp > self._high
         if self._rotated:
             return stamp > self._high
         if self._left > 0:

@@ -7,6 +7,7 @@ path or secret leaves. Plain Django without sessions, so that a heartbeat costs 
 import functools
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,17 +26,31 @@ from apps.fleet.models import Node
 
 log = logging.getLogger("heteroflow.agentlink")
 
+FORWARDED = ("X-Forwarded-For", "Forwarded", "X-Real-IP")
 M = TypeVar("M", bound=msgspec.Struct)
 View = Callable[[HttpRequest], HttpResponse]
 
 
-def from_node(kind: type[M]) -> Callable[[Callable[[Node, M], msgspec.Struct]], View]:
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A node that has proved who it is, the contract that its agent speaks, and the address it is at, ""
+    where a proxy that nobody named in TRUSTED_PROXIES stands between."""
+
+    node: Node
+    contract: int
+    address: str
+
+
+def from_node(kind: type[M]) -> Callable[[Callable[[Caller, M], msgspec.Struct]], View]:
     """A view that takes one message of a node that has proved who it is."""
 
-    def wrap(answer: Callable[[Node, M], msgspec.Struct]) -> View:
+    def wrap(answer: Callable[[Caller, M], msgspec.Struct]) -> View:
         def exchange(request: HttpRequest) -> msgspec.Struct:
+            contract = check_contract(request.headers.get(CONTRACT_HEADER))
             node = check_credential(request.headers.get("Authorization"))
-            return answer(node, _read(request, kind))
+            hidden = not settings.TRUSTED_PROXIES and any(name in request.headers for name in FORWARDED)
+            caller = Caller(node, contract, "" if hidden else _address(request))
+            return answer(caller, _read(request, kind))
 
         return _view(exchange, answer, NODE)
 
@@ -47,7 +62,8 @@ def from_stranger(kind: type[M]) -> Callable[[Callable[[str, M], msgspec.Struct]
 
     def wrap(answer: Callable[[str, M], msgspec.Struct]) -> View:
         def exchange(request: HttpRequest) -> msgspec.Struct:
-            return answer(str(request.META.get("REMOTE_ADDR", "")), _read(request, kind))
+            check_contract(request.headers.get(CONTRACT_HEADER))
+            return answer(_address(request), _read(request, kind))
 
         return _view(exchange, answer, PUBLIC)
 
@@ -62,12 +78,15 @@ def _view(exchange: Callable[[HttpRequest], msgspec.Struct], named: Callable[...
         try:
             if request.method != "POST":
                 raise Refusal("method_not_allowed", 405)
-            check_contract(request.headers.get(CONTRACT_HEADER))
             return _response(exchange(request), 200)
         except Exception as error:
             return _refuse(error, request)
 
     return view
+
+
+def _address(request: HttpRequest) -> str:
+    return str(request.META.get("REMOTE_ADDR", ""))
 
 
 def _read(request: HttpRequest, kind: type[M]) -> M:

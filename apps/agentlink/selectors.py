@@ -1,5 +1,7 @@
 """Reads on behalf of one node: never another node's things."""
 
+from collections.abc import Iterable
+
 from apps.fleet.models import Liveness, Node
 from apps.workloads.models import Claim, Task
 
@@ -17,3 +19,9 @@ def held_task(node: Node, task_id: str, attempt: int) -> Task | None:
         .first()
     )
     return None if claim is None else claim.task
+
+
+def held_attempts(node: Node, task_ids: Iterable[str]) -> set[tuple[str, int]]:
+    """Which attempts of these tasks this node holds or held."""
+    held = Claim.objects.filter(node=node, task__public_id__in=set(task_ids))
+    return set(held.values_list("task__public_id", "attempt"))

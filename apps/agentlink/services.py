@@ -32,9 +32,9 @@ from agent.contract.messages import (
     TaskReport,
 )
 from agent.contract.states import Desired
-from apps.agentlink import selectors
+from apps.agentlink import foreign, selectors
 from apps.agentlink.guessing import check_guesses, count_guess
-from apps.agentlink.limits import check_attempt, storable
+from apps.agentlink.limits import LARGEST_ATTEMPT, check_attempt, storable
 from apps.core import holds, texts
 from apps.core.errors import Conflict, Refusal
 from apps.fleet import services as fleet
@@ -65,12 +65,14 @@ def join(address: str, request: JoinRequest, *, now: datetime) -> JoinReply:
     return JoinReply(node_id=node.public_id, name=node.name)
 
 
-def heartbeat(node: Node, request: HeartbeatRequest, *, now: datetime) -> HeartbeatAnswer:
-    """Note what a node says of itself, settle what is missing there, and say what it should run.
+def heartbeat(node: Node, request: HeartbeatRequest, *, address: str, now: datetime) -> HeartbeatAnswer:
+    """Note what a node says of itself, settle what is missing there, and say what it should run. It came
+    from `address`.
 
-    Raises Conflict `claim_superseded` for a run of the agent that does not speak for the node any more.
+    Raises Conflict `claim_superseded` for a run of the agent that does not speak for the node any more,
+    Invalid for engines to be dialled where they are not the node's own.
     """
-    outcome = fleet.record_heartbeat(node=node, request=request, now=now)
+    outcome = fleet.record_heartbeat(node=node, request=request, address=address, now=now)
     if outcome.superseded:
         raise Conflict(Code.CLAIM_SUPERSEDED)
     if outcome.accepted:  # a repeated or overtaken list is not the present one
@@ -97,8 +99,9 @@ def removes_nothing(desired: list[DesiredTask], running: list[RunningReport]) ->
     ]
 
 
-def claim(node: Node, request: ClaimRequest, *, now: datetime) -> ClaimAnswer:
-    """Give an attempt to the one run of the one agent that may start it (AGENT-02)."""
+def claim(node: Node, request: ClaimRequest, *, contract: int, now: datetime) -> ClaimAnswer:
+    """Give an attempt to the one run of the one agent that may start it (AGENT-02). Raises Refusal 403
+    `not_this_nodes` for an attempt that was not placed on this node."""
     check_incarnation(request.incarnation)
     check_attempt(request.attempt)
     answer = workloads.claim_task(
@@ -108,18 +111,33 @@ def claim(node: Node, request: ClaimRequest, *, now: datetime) -> ClaimAnswer:
         attempt=request.attempt,
         now=now,
     )
-    return ClaimRefused(answer) if isinstance(answer, Reason) else ClaimGranted(answer)
+    if not isinstance(answer, Reason):
+        return ClaimGranted(answer)
+    if answer.code == Code.CLAIM_UNKNOWN:
+        foreign.note(node, storable(request.task_id), request.attempt, what="claim", now=now)
+        if contract >= foreign.REFUSES:
+            raise Refusal(Code.NOT_THIS_NODES, 403)
+    return ClaimRefused(answer)
 
 
-def take_reports(node: Node, request: ReportRequest, *, now: datetime) -> ReportReply:
+def take_reports(node: Node, request: ReportRequest, *, contract: int, now: datetime) -> ReportReply:
     """Apply reports in the order of their sequence, each on its own (RECOV-05).
 
     A report that can't be applied is marked (log, alert on the node) and passed: sending it again
     would not help. A database that does not answer ends the run instead (503): the agent sends all
-    of them again, and those that were applied change nothing the second time.
+    of them again, and those that were applied change nothing the second time. Raises Refusal 403
+    `not_this_nodes`, and applies none, where one is on an attempt that this node never held.
     """
     check_incarnation(request.incarnation)
     reports = sorted(request.reports, key=lambda report: report.sequence)
+    held = selectors.held_attempts(node, [storable(report.task_id) for report in reports])
+    for report in reports:
+        task_id = storable(report.task_id)
+        possible = 0 <= report.attempt <= LARGEST_ATTEMPT  # else it is marked when it is its turn
+        if possible and (task_id, report.attempt) not in held:
+            foreign.note(node, task_id, report.attempt, what="report", now=now)
+            if contract >= foreign.REFUSES:
+                raise Refusal(Code.NOT_THIS_NODES, 403)
     for report in reports:
         _apply(node, request.incarnation, report, now)
     return ReportReply(up_to_sequence=reports[-1].sequence if reports else 0)
@@ -151,11 +169,11 @@ def clean(report: TaskReport) -> TaskReport:
     )
 
 
-def take_log(node: Node, request: LogRequest, *, now: datetime) -> LogReply:
+def take_log(node: Node, request: LogRequest, *, contract: int, now: datetime) -> LogReply:
     """Append a piece of a log; the answer's offset is where the next piece must begin (AGENT-10).
 
-    Raises Conflict for a run that does not speak for the node, Refusal 404 `claim_unknown` for an
-    attempt that this node never held.
+    Raises Conflict for a run that does not speak for the node, Refusal 403 `not_this_nodes` (404
+    `claim_unknown` to contract 1) for an attempt that this node never held.
     """
     check_incarnation(request.incarnation)
     check_attempt(request.attempt)
@@ -163,8 +181,16 @@ def take_log(node: Node, request: LogRequest, *, now: datetime) -> LogReply:
         raise Conflict(Code.CLAIM_SUPERSEDED)
     task = selectors.held_task(node, storable(request.task_id), request.attempt)
     if task is None:
+        foreign.note(node, storable(request.task_id), request.attempt, what="log", now=now)
+        if contract >= foreign.REFUSES:
+            raise Refusal(Code.NOT_THIS_NODES, 403)
         raise Refusal(Code.CLAIM_UNKNOWN, 404)
     next_offset = append_log(
-        task=task, attempt=request.attempt, offset=request.offset, text=request.text, now=now
+        task=task,
+        attempt=request.attempt,
+        offset=request.offset,
+        text=request.text,
+        lost_from=request.lost_from,
+        now=now,
     )
     return LogReply(next_offset)

@@ -13,9 +13,8 @@ from agent.contract.messages import (
     ReportRequest,
 )
 from apps.agentlink import services
-from apps.agentlink.exchange import from_node, from_stranger
+from apps.agentlink.exchange import Caller, from_node, from_stranger
 from apps.core.clock import utc_now
-from apps.fleet.models import Node
 
 
 @from_stranger(JoinRequest)
@@ -25,24 +24,24 @@ def join(address: str, request: JoinRequest) -> JoinReply:
 
 
 @from_node(HeartbeatRequest)
-def heartbeat(node: Node, request: HeartbeatRequest) -> HeartbeatAnswer:
+def heartbeat(caller: Caller, request: HeartbeatRequest) -> HeartbeatAnswer:
     """POST /agent/v1/heartbeat"""
-    return services.heartbeat(node, request, now=utc_now())
+    return services.heartbeat(caller.node, request, address=caller.address, now=utc_now())
 
 
 @from_node(ClaimRequest)
-def claims(node: Node, request: ClaimRequest) -> ClaimAnswer:
+def claims(caller: Caller, request: ClaimRequest) -> ClaimAnswer:
     """POST /agent/v1/claims"""
-    return services.claim(node, request, now=utc_now())
+    return services.claim(caller.node, request, contract=caller.contract, now=utc_now())
 
 
 @from_node(ReportRequest)
-def reports(node: Node, request: ReportRequest) -> ReportReply:
+def reports(caller: Caller, request: ReportRequest) -> ReportReply:
     """POST /agent/v1/reports"""
-    return services.take_reports(node, request, now=utc_now())
+    return services.take_reports(caller.node, request, contract=caller.contract, now=utc_now())
 
 
 @from_node(LogRequest)
-def logs(node: Node, request: LogRequest) -> LogReply:
+def logs(caller: Caller, request: LogRequest) -> LogReply:
     """POST /agent/v1/logs"""
-    return services.take_log(node, request, now=utc_now())
+    return services.take_log(caller.node, request, contract=caller.contract, now=utc_now())

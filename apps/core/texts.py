@@ -215,7 +215,7 @@ TEXTS: dict[str, Promise] = {
     "claim_lost": _("The placement is not this node's any more."),
     "claim_superseded": _("A newer run of the agent holds the claim."),
     "claim_unknown": _("There is no such placement."),
-    "not_this_nodes": _("This node has no such placement; each node speaks for its own alone."),
+    "not_this_nodes": _("That is not this node's: each node speaks for itself and its own placements alone."),
     # what agents are told
     "contract_unsupported": _(
         "This server speaks contract %(supported)s, the agent %(offered)s; install the matching agent."

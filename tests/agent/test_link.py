@@ -84,6 +84,7 @@ def heartbeat(client: ServerClient, folder: Path, desired: DesiredList, **change
         readings=Readings(),
         desired=desired,
         running=list,
+        on_files=lambda orders: None,
         on_change=lambda: None,
     )
 
@@ -97,7 +98,7 @@ async def test_every_question_carries_credential_and_contract(
         await client.claim(ClaimRequest("inc", "task-a", 1))
     headers = server.headers[-1]
     assert headers["Authorization"] == f"Bearer {next(iter(server.nodes.values()))}:secret"
-    assert headers["X-HeteroFlow-Contract"] == "1"
+    assert headers["X-HeteroFlow-Contract"] == "2"
 
 
 @pytest.mark.req("AGENT-01")
@@ -277,12 +278,14 @@ async def test_answer_lost_after_it_was_taken_doubles_nothing() -> None:
     assert taken == [1, 2, 3, 4, 5]
 
 
-async def test_malformed_report_does_not_block_the_others() -> None:
+@pytest.mark.req("AGENT-02")
+@pytest.mark.parametrize(("status", "code"), [(400, "malformed"), (403, "not_this_nodes")])
+async def test_refused_report_does_not_block_the_others(status: int, code: str) -> None:
     taken: list[int] = []
 
     async def send(request: ReportRequest) -> ReportReply:
         if any(r.sequence == 3 for r in request.reports):
-            raise ServerRefused(400, "malformed", "cannot be read")
+            raise ServerRefused(status, code, "of no use")
         taken.extend(r.sequence for r in request.reports)
         return ReportReply(up_to_sequence=taken[-1])
 

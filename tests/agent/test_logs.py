@@ -14,8 +14,15 @@ from agent.contract.messages import (
     LogRequest,
 )
 from agent.errors import ServerRefused, ServerUnreachable
+from agent.link.logroom import LogRoom
 from agent.link.logship import CONTEXT_BYTES, PIECE_BYTES, LogShipper, read_piece
 from tests.agent.fakes import make_settings
+
+NO_LIMIT = 1 << 40
+
+
+def make_room(folder: Path, each: int = NO_LIMIT, together: int = NO_LIMIT) -> LogRoom:
+    return LogRoom(folder, each=each, together=together)
 
 
 class LogServer:
@@ -25,12 +32,16 @@ class LogServer:
         self.held = b""
         self.luck = luck
         self.pieces: list[LogRequest] = []
+        self.gaps: list[str] = []
 
     async def send(self, message: LogRequest) -> LogReply:
         message = wire.decode(wire.encode(message), LogRequest)
         self.pieces.append(message)
         if self.luck and self.luck.random() < 0.3:
             raise ServerUnreachable("before it was taken")
+        if message.lost_from is not None and message.lost_from == len(self.held) < message.offset:
+            self.held += b"\0" * (message.offset - len(self.held))
+            self.gaps.append(message.text)
         if message.offset <= len(self.held):
             self.held += message.text.encode()[len(self.held) - message.offset :]
         if self.luck and self.luck.random() < 0.3:
@@ -55,11 +66,15 @@ def test_no_line_lost_or_doubled_over_faults_and_restarts(
             with file.open("ab") as out:
                 out.write(line.encode("utf-8", "replace") + b"\n")
             if ship is None or luck.random() < 0.3:  # the agent was restarted: it begins at 0 again
-                ship = LogShipper(make_settings(tmp_path_factory.getbasetemp()), "inc", server.send)
+                ship = LogShipper(
+                    make_settings(tmp_path_factory.getbasetemp()), "inc", server.send, make_room(file.parent)
+                )
                 ship.follow("task-a", 1, file, [])
             await ship.round(0.0)
         server.luck = None
-        last = LogShipper(make_settings(tmp_path_factory.getbasetemp()), "inc", server.send)
+        last = LogShipper(
+            make_settings(tmp_path_factory.getbasetemp()), "inc", server.send, make_room(file.parent)
+        )
         last.follow("task-a", 1, file, [])
         last.finish("task-a", 1, final=False)
         await last.round(0.0)
@@ -73,7 +88,7 @@ async def test_log_is_carried_by_whole_lines_in_rounds_of_two_thousand(tmp_path:
     file = tmp_path / "task-a.1.log"
     file.write_text("".join(f"{i}\n" for i in range(2500)) + "half")
     server = LogServer()
-    ship = LogShipper(make_settings(tmp_path), "inc", server.send)
+    ship = LogShipper(make_settings(tmp_path), "inc", server.send, make_room(file.parent))
     ship.follow("task-a", 1, file, [])
     await ship.round(0.0)
     assert server.held.count(b"\n") == 2000
@@ -93,7 +108,7 @@ async def test_secrets_are_masked_wherever_a_piece_is_cut(tmp_path: Path) -> Non
     start = PIECE_BYTES - 20  # a line so long that the piece is cut inside the secret
     file.write_bytes(b"a" * start + secret.encode() + b" end\n")
     server = LogServer()
-    ship = LogShipper(make_settings(tmp_path), "inc", server.send)
+    ship = LogShipper(make_settings(tmp_path), "inc", server.send, make_room(file.parent))
     ship.follow("task-a", 1, file, [secret])
     await ship.round(0.0)
     await ship.round(0.0)
@@ -129,7 +144,7 @@ async def test_logs_wait_while_the_server_is_away_and_unknown_ones_go(tmp_path: 
     async def send(_: LogRequest) -> LogReply:
         raise answers.pop(0)
 
-    ship = LogShipper(make_settings(tmp_path), "inc", send)
+    ship = LogShipper(make_settings(tmp_path), "inc", send, make_room(tmp_path))
     ship.follow_left_overs(tmp_path, now=0.0, wall=0.0)
     await ship.round(1.0)
     assert len(answers) == 2  # left-overs wait a little

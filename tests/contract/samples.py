@@ -113,6 +113,10 @@ SAMPLES: dict[str, tuple[object, object]] = {
     "reports": (m.ReportRequest("inc-0123456789abcdef", [REPORT]), m.ReportRequest),
     "received": (m.ReportReply(up_to_sequence=7), m.ReportReply),
     "log": (m.LogRequest("inc-0123456789abcdef", TASK, 3, 4096, "züge\n"), m.LogRequest),
+    "log_gap": (
+        m.LogRequest("inc-0123456789abcdef", TASK, 3, 9216, "[lines are missing]\n", 4102),
+        m.LogRequest,
+    ),
     "logged": (m.LogReply(next_offset=4102), m.LogReply),
     "error": (m.AgentError("unknown_credential", "The node is not known."), m.AgentError),
     "look": (m.Look(), m.Look),

@@ -1,8 +1,14 @@
 """Writes to machines: joining, heartbeats, operators' changes. Tasks and claims are not its business."""
 
-from apps.fleet.services.changes import change_node, cordon, note_duty, set_duty, set_force, uncordon
+from apps.fleet.services.changes import change_node, cordon, note_duty, set_duty, uncordon
 from apps.fleet.services.heartbeats import HeartbeatOutcome, record_heartbeat
-from apps.fleet.services.joining import authenticate, create_join_token, join_command, redeem_join_token
+from apps.fleet.services.joining import (
+    authenticate,
+    create_join_token,
+    join_command,
+    owner_of_secret,
+    redeem_join_token,
+)
 
 __all__ = [
     "HeartbeatOutcome",
@@ -12,9 +18,9 @@ __all__ = [
     "create_join_token",
     "join_command",
     "note_duty",
+    "owner_of_secret",
     "record_heartbeat",
     "redeem_join_token",
     "set_duty",
-    "set_force",
     "uncordon",
 ]

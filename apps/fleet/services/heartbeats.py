@@ -4,6 +4,7 @@ Owns the rule which run of an agent speaks for a node. Age is counted by the ser
 alone; the node's own clock gives nothing but a warning. Tasks and claims are never touched here.
 """
 
+import ipaddress
 import logging
 import math
 import re
@@ -51,19 +52,21 @@ class HeartbeatOutcome:
     skew_s: float | None = None
 
 
-def record_heartbeat(*, node: Node, request: HeartbeatRequest, now: datetime) -> HeartbeatOutcome:
+def record_heartbeat(
+    *, node: Node, request: HeartbeatRequest, address: str, now: datetime
+) -> HeartbeatOutcome:
     """Write liveness, changed facts, cards and samples of an authenticated node.
 
-    `now` is when the server received it. A node that comes back after silence is simply alive again.
-    Raises Refusal 403 `machine_mismatch` (and leaves an alert) when another machine uses the
-    node's credential, Invalid for an unusable run, sequence or address.
+    `now` is when the server received it, `address` whence ("" = not known). A node that comes back after
+    silence is simply alive again. Raises Refusal 403 `machine_mismatch` (and leaves an alert) when another
+    machine uses the node's credential, Invalid for an unusable run, sequence or address.
     """
     if request.machine_id != node.machine_id:
         # In a transaction of its own: the refusal that follows must not take the alert with it.
         raise_alert(node=node, code="machine_mismatch", now=now)
         log.warning("node %s: another machine uses its credential and was refused", node.public_id)
         raise Refusal("machine_mismatch", 403, node=node.public_id)
-    _check(request)
+    _check(request, address)
     skew_s = _skew(request.sent_at, now)
     with transaction.atomic():
         live, _ = Liveness.objects.select_for_update().get_or_create(node=node)
@@ -156,7 +159,7 @@ def check_incarnation(incarnation: str) -> None:
         raise Invalid([FieldError("incarnation", "bad_characters")])
 
 
-def _check(request: HeartbeatRequest) -> None:
+def _check(request: HeartbeatRequest, address: str) -> None:
     check_incarnation(request.incarnation)
     errors: list[FieldError] = []
     if not 0 <= request.sequence < 2**63:
@@ -164,16 +167,21 @@ def _check(request: HeartbeatRequest) -> None:
         errors.append(FieldError("sequence", "out_of_range", sent, {"min": 0, "max": most}))
     if not math.isfinite(request.started_at):
         errors.append(FieldError("started_at", "wrong_type", None, {"expected": "epoch seconds"}))
-    errors += _check_dial(request.dial)
+    errors += _check_dial(request.dial, address)
     if errors:
         raise Invalid(errors)
 
 
-def _check_dial(dial: DialTarget | DoorTarget) -> list[FieldError]:
-    """The host becomes part of addresses that the gateway dials."""
+def _check_dial(dial: DialTarget | DoorTarget, address: str) -> list[FieldError]:
+    """The host becomes part of addresses that the gateway dials. Engines are dialled directly on the
+    server's own machine and its loopback only (AGENT-16): a node elsewhere would turn the gateway, without
+    any key of a door, against what is near the server."""
     errors: list[FieldError] = []
     if not _HOST.fullmatch(dial.host):
         errors.append(FieldError("dial.host", "bad_characters"))
+    elif isinstance(dial, DialTarget) and not (_is_loopback(dial.host) and _is_loopback(address)):
+        said_from = address or "an address that is not known"
+        errors.append(FieldError("dial.host", "dial_not_local", dial.host, {"address": said_from}))
     if isinstance(dial, DoorTarget):
         if not 1 <= dial.port <= 65535:
             sent = str(dial.port)[:20]
@@ -182,6 +190,16 @@ def _check_dial(dial: DialTarget | DoorTarget) -> list[FieldError]:
             expected = "64 hexadecimal digits in lower case"
             errors.append(FieldError("dial.certificate_sha256", "wrong_type", None, {"expected": expected}))
     return errors
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's own, without asking anybody."""
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_loopback
 
 
 def _skew(sent_at: float, now: datetime) -> float | None:

@@ -113,6 +113,11 @@ def authenticate(node_id: str, secret: str) -> Node | None:
     return node if right else None
 
 
+def owner_of_secret(secret: str) -> Node | None:
+    """The node whose secret this is, whatever id it came with; None for nobody's."""
+    return Node.objects.filter(secret_sha256=secrets.sha256_hex(secret)).first()
+
+
 def _repeat(token: JoinToken, request: JoinRequest) -> Node:
     node = token.node
     same = (

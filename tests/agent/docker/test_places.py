@@ -48,6 +48,18 @@ def test_lines_that_docker_threw_away_are_not_counted() -> None:
     skipping = Skipping(place)
     kept = [stamp(3000), stamp(4000), stamp(5000)]  # the first three were rotated away
     assert [when for when in kept if skipping.fresh(when)] == [stamp(5000)]
+    assert not skipping.missing
+
+
+@pytest.mark.req("AGENT-10")
+def test_lines_that_docker_threw_away_before_they_were_copied_are_a_gap() -> None:
+    place = Place()
+    for number in range(5):
+        place.advance(stamp(number * 1000), 1)
+    skipping = Skipping(place)  # what was copied last went too: nobody knows what came behind it
+    assert skipping.fresh(stamp(9000)) and skipping.missing
+    untouched = Skipping(place)
+    assert not untouched.fresh(stamp(0)) and not untouched.missing
 
 
 def test_frames_are_split_at_their_time() -> None:

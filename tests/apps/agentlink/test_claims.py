@@ -36,8 +36,9 @@ def test_a_lost_answer_may_be_asked_for_again(agent, placed):
 
 
 def test_another_attempt_is_not_this_one(agent, placed):
-    assert refused(ask(agent, placed, attempt=2)) == "claim_unknown"
-    assert refused(ask(agent, placed, attempt=0)) == "claim_unknown"
+    for attempt in (0, 2):
+        assert ask(agent, placed, attempt=attempt).code == "not_this_nodes"
+        assert agent.status == 403
 
 
 def test_an_attempt_that_was_placed_anew_is_lost(agent, placed):
@@ -51,10 +52,11 @@ def test_another_nodes_task_and_no_task_look_alike(node, placed):
     theirs = ask(other, placed)
     nobodys = other.post("claims", m.ClaimRequest("run-1", "task-aaaaaaaaaaaaaaaa", 1))
     assert theirs == nobodys
-    assert refused(theirs) == "claim_unknown"
-    assert other.status == 200
+    assert (theirs.code, other.status) == ("not_this_nodes", 403)
     for odd in ("", "\0", "x" * 5000, "\u00fc"):
-        assert refused(other.post("claims", m.ClaimRequest("run-1", odd, 1))) == "claim_unknown"
+        assert other.post("claims", m.ClaimRequest("run-1", odd, 1)) == theirs
+    old = other.post("claims", m.ClaimRequest("run-1", placed.public_id, 1), **{m.CONTRACT_HEADER: "1"})
+    assert (refused(old), other.status) == ("claim_unknown", 200)
 
 
 def test_an_older_run_of_the_agent_gets_nothing(agent, node, placed):

@@ -114,3 +114,15 @@ def test_a_steady_heartbeat_is_cheap(agent, node, placed):
     assert len(queries) <= 8, "\n".join(queries)
     writes = [sql for sql in queries if not sql.startswith("SELECT")]
     assert len(writes) == 1, "only when it was last seen: " + "\n".join(writes)
+
+
+@pytest.mark.req("AGENT-16")
+def test_whence_a_direct_dial_is_said_is_asked_of_no_proxy_that_nobody_named(agent, node, settings):
+    beat = heartbeat_of(node)
+    settings.TRUSTED_PROXIES = []
+    answer = agent.post("heartbeat", beat, **{"X-Forwarded-For": "10.1.2.3"})
+    assert (agent.status, answer.code) == (400, "invalid")
+    assert "dial.host" in answer.detail and "127.0.0.1" in answer.detail and 'dial = "door"' in answer.detail
+    settings.TRUSTED_PROXIES = ["127.0.0.1"]  # then the server's entry has put the real one in its place
+    agent.post("heartbeat", beat, **{"X-Forwarded-For": "127.0.0.1"})
+    assert agent.status == 200

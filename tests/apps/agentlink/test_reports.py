@@ -81,13 +81,37 @@ def test_reports_of_an_older_run_are_ignored(agent, node, taken):
 
 
 @pytest.mark.req("TEN-04")
-def test_another_nodes_report_changes_nothing_and_looks_alike(taken):
-    other = factories.make_node()
+def test_another_nodes_report_changes_nothing_and_looks_alike(taken, caplog):
+    other = Caller(factories.make_node("one"))
     task_before = Task.objects.values().get(pk=taken.pk)
-    answer = send(Caller(other), report(taken, 1, Phase.NONE, Observed.EXITED, exit_code=0))
-    assert answer == m.ReportReply(1)
+    theirs = send(other, report(taken, 1, Phase.NONE, Observed.EXITED, exit_code=0))
+    assert (other.status, theirs.code) == (403, "not_this_nodes")
+    assert (Alert.objects.get().code, Alert.objects.get().object_id) == (
+        "foreign_placement",
+        other.node.public_id,
+    )
+    assert taken.public_id in caplog.text
+    nobodys = m.TaskReport(2, "task-aaaaaaaaaaaaaaaa", 1, Phase.LEAVING, Observed.GONE)
+    assert (send(other, nobodys), other.status) == (theirs, 403)
+    assert Alert.objects.get().times == 1  # an agent may say that of a task that was deleted
     assert Task.objects.values().get(pk=taken.pk) == task_before
     assert Claim.objects.get(task=taken).released_at is None
+
+
+@pytest.mark.req("TEN-04", "OPS-11")
+def test_an_agent_of_the_contract_before_hears_no_refusal_that_it_would_repeat_for_ever(agent, taken):
+    gone = m.TaskReport(1, "task-aaaaaaaaaaaaaaaa", 1, Phase.LEAVING, Observed.GONE)
+    mixed = m.ReportRequest("run-1", [gone, report(taken, 2)])
+    assert agent.post("reports", mixed, **{m.CONTRACT_HEADER: "1"}) == m.ReportReply(2)
+    assert state(taken) == ("running", "ready")
+
+
+def test_one_report_that_is_refused_keeps_those_beside_it_unapplied_until_they_come_again(agent, taken):
+    gone = m.TaskReport(1, "task-aaaaaaaaaaaaaaaa", 1, Phase.LEAVING, Observed.GONE)
+    assert send(agent, gone, report(taken, 2)).code == "not_this_nodes"
+    assert state(taken) == ("scheduling", "claimed")
+    assert send(agent, report(taken, 2)) == m.ReportReply(2)
+    assert state(taken) == ("running", "ready")
 
 
 def test_an_empty_list_is_a_question(agent):

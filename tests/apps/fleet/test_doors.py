@@ -235,7 +235,7 @@ def test_another_door_or_run_is_unknown_until_it_is_dialled(monkeypatch: pytest.
 
     def beat(sequence: int, **changes: Any) -> str:
         message = heartbeat_of(node, sequence=sequence, **{"dial": TARGET, **changes})
-        record_heartbeat(node=node, request=message, now=NOW)
+        record_heartbeat(node=node, request=message, address="127.0.0.1", now=NOW)
         state = str(live_of(node).door_state)
         Liveness.objects.update(door_state="open")
         return state
@@ -268,7 +268,7 @@ def test_another_door_or_run_is_unknown_until_it_is_dialled(monkeypatch: pytest.
 def test_an_address_that_can_not_be_dialled_is_refused(target: Any, field: str) -> None:
     node = factories.make_node()
     with pytest.raises(Invalid) as refused:
-        record_heartbeat(node=node, request=heartbeat_of(node, dial=target), now=NOW)
+        record_heartbeat(node=node, request=heartbeat_of(node, dial=target), address="127.0.0.1", now=NOW)
     assert [error.field for error in refused.value.errors] == [field]
 
 

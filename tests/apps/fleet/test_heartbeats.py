@@ -9,7 +9,14 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.contract.messages import CardReport, DialTarget, EngineReport, HeartbeatRequest, HostReport
+from agent.contract.messages import (
+    CardReport,
+    DialTarget,
+    DoorTarget,
+    EngineReport,
+    HeartbeatRequest,
+    HostReport,
+)
 from agent.contract.states import RuntimeKind
 from apps.alerts.models import Alert
 from apps.core import versions
@@ -29,7 +36,7 @@ def card(index=0, **fields):
     return CardReport(**{**base, "vram_total_mb": 46068, "vram_used_mb": 1000, **fields})
 
 
-def beat(node, sequence=1, *, now=NOW, **fields):
+def beat(node, sequence=1, *, now=NOW, address="127.0.0.1", **fields):
     base = {
         "incarnation": "run-a",
         "started_at": NOW.timestamp() - 60,
@@ -45,7 +52,8 @@ def beat(node, sequence=1, *, now=NOW, **fields):
         "agent_version": "0.1.0",
     }
     request = HeartbeatRequest(**{**base, **fields})
-    return services.record_heartbeat(node=Node.objects.get(pk=node.pk), request=request, now=now)
+    row = Node.objects.get(pk=node.pk)
+    return services.record_heartbeat(node=row, request=request, address=address, now=now)
 
 
 @pytest.fixture
@@ -56,6 +64,40 @@ def node():
 
 def live(node):
     return Liveness.objects.get(node=node)
+
+
+@pytest.mark.req("AGENT-16")
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("10.1.2.3", "127.0.0.1"),  # any machine near the server
+        ("169.254.169.254", "127.0.0.1"),
+        ("db.internal", "127.0.0.1"),
+        ("127.0.0.1", "10.1.2.3"),  # the server's own loopback, said by a node elsewhere
+        ("localhost", "10.1.2.3"),
+        ("::1", "fd00::5"),
+        ("127.0.0.1", ""),  # a proxy that hides whence it came
+    ],
+)
+def test_engines_are_dialled_directly_on_the_servers_own_loopback_only(node, host, address):
+    with pytest.raises(Invalid) as refused:
+        beat(node, dial=DialTarget(host=host), address=address)
+    (error,) = refused.value.errors
+    assert (error.field, error.code, error.value) == ("dial.host", "dial_not_local", host)
+    assert Node.objects.get(pk=node.pk).dial == {}
+
+
+@pytest.mark.req("AGENT-16")
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::ffff:127.0.0.1"])
+def test_a_node_on_the_servers_machine_is_dialled_directly(node, host, address):
+    assert beat(node, dial=DialTarget(host=host), address=address).accepted
+
+
+@pytest.mark.req("AGENT-16")
+def test_a_node_elsewhere_comes_through_its_door(node):
+    door = DoorTarget(host="10.1.2.3", port=4433, certificate_sha256="0" * 64)
+    assert beat(node, dial=door, address="10.1.2.3").accepted
 
 
 @pytest.mark.req("AGENT-01")

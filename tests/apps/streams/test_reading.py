@@ -1,5 +1,7 @@
 """Reading logs: offsets, tails, holes, and who may."""
 
+from datetime import timedelta
+
 import pytest
 from django.core.files.storage import default_storage
 
@@ -162,11 +164,36 @@ def test_tidying_before_anything_was_logged(settings, tmp_path):
 
 @pytest.mark.django_db(transaction=True)  # a tick closes its connection
 def test_the_tick_does_both(task, settings):
-    settings.LOG_KEEP_BYTES = 10
     write(task, *["0123456789"] * 3)
+    settings.LOG_KEEP_BYTES = 10
     gone = write(factories.make_task(), "gone")
     Task.objects.filter(pk=gone.pk).delete()
     done = ticks.run_tick("streams.tidy")
     assert done is not None
     assert done["chunks_dropped"] == 2
     assert done["logs_dropped"] >= 1
+
+
+def test_a_flood_keeps_within_its_bound_without_a_tick(task, settings):
+    settings.LOG_KEEP_BYTES = 35
+    write(task, *["0123456789"] * 20)
+    kept = LogChunk.objects.filter(task=task)
+    assert [chunk.start for chunk in kept] == [160, 170, 180, 190]
+    _, files = default_storage.listdir(f"{services.FOLDER}/{task.public_id}/1")
+    assert len(files) == kept.count()
+    assert read_log(SYSTEM, task.public_id).end == 200
+
+
+@pytest.mark.django_db(transaction=True)  # a tick closes its connection
+def test_all_logs_together_have_a_bound_and_the_oldest_pieces_go_first(task, settings):
+    other = factories.make_task()
+    write(task, *["a" * 5000] * 4)
+    write(other, *["b" * 5000] * 4)
+    LogChunk.objects.filter(task=task).update(created_at=factories.NOW - timedelta(days=1))
+    settings.LOG_STORE_BYTES = 26_000
+    assert ticks.run_tick("streams.tidy")["chunks_dropped"] == 3
+    assert LogChunk.objects.filter(task=task).get().start == 15_000  # by it the next offset is known
+    assert LogChunk.objects.filter(task=other).count() == 4
+    settings.LOG_STORE_BYTES = 1
+    assert ticks.run_tick("streams.tidy")["chunks_dropped"] == 3
+    assert ticks.run_tick("streams.tidy")["chunks_dropped"] == 0
