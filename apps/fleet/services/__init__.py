@@ -1,6 +1,6 @@
 """Writes to machines: joining, heartbeats, operators' changes. Tasks and claims are not its business."""
 
-from apps.fleet.services.changes import change_node, cordon, note_duty, set_duty, uncordon
+from apps.fleet.services.changes import change_node, cordon, note_duty, set_duty, set_force, uncordon
 from apps.fleet.services.heartbeats import HeartbeatOutcome, record_heartbeat
 from apps.fleet.services.joining import (
     authenticate,
@@ -22,5 +22,6 @@ __all__ = [
     "record_heartbeat",
     "redeem_join_token",
     "set_duty",
+    "set_force",
     "uncordon",
 ]
