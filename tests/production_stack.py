@@ -18,6 +18,7 @@ import psutil
 import psycopg
 from openai import DefaultHttpxClient, OpenAI
 
+from apps.core import ticks
 from apps.ops.production import front
 from tests.fakes.tiny_model import make_tiny_model
 from tests.stack import SHORT_PERIODS, Stack, clean_environment, free_port, processes_of, until
@@ -34,6 +35,19 @@ PARTS = {
     "postgres": "postgres",
     "nginx": "nginx.conf",
 }
+
+
+# How often each loop runs in such a stack, by the setting of its period; `PERIODS` by the loop's name.
+LOOP_PERIODS = {
+    "SCHEDULING_PERIOD_S": "0.3",
+    "RECOVERY_PERIOD_S": "0.5",
+    "DRAIN_PERIOD_S": "1",
+    "DOOR_CHECK_PERIOD_S": "1",
+    "LOG_TIDY_PERIOD_S": "1",
+    "ALERT_WATCH_PERIOD_S": "1",
+    "ALERT_DELIVERY_PERIOD_S": "1",
+}
+PERIODS = {name: float(LOOP_PERIODS[loop.every]) for name, loop in ticks.REGISTRY.items()}
 
 
 class ProductionStack(Stack):
@@ -106,9 +120,13 @@ class ProductionStack(Stack):
         return sorted(found, key=lambda process: process.create_time())
 
     def last_run(self, tick: str) -> float:
-        """When a loop last began, in epoch seconds."""
-        query = "SELECT extract(epoch FROM started_at)::float8 FROM core_tickrun WHERE name = ?"
-        return float(self.rows(query, tick)[0][0])
+        """When the run of a loop began that last ended well, in epoch seconds; 0 before the first."""
+        query = (
+            "SELECT extract(epoch FROM started_at)::float8 FROM core_tickrun"
+            " WHERE name = ? AND outcome = 'done'"
+        )
+        found = self.rows(query, tick)
+        return float(found[0][0]) if found else 0.0
 
 
 @contextmanager
@@ -118,7 +136,8 @@ def running_production(**environment: str) -> Iterator[ProductionStack]:
     folder.chmod(0o711)  # PostgreSQL's account passes through
     model = make_tiny_model(folder / "made", layers=2).rename(folder / "tiny.gguf")
     port, data_dir = free_port(), folder / "data"
-    variables = {**SHORT_PERIODS, "PORT": str(port), "DATA_DIR": str(data_dir), **environment}
+    place = {"PORT": str(port), "DATA_DIR": str(data_dir)}
+    variables = {**SHORT_PERIODS, **LOOP_PERIODS, **place, **environment}
     stack = ProductionStack(data_dir, port, model, clean_environment(**variables))
     before = os.environ.get("SSL_CERT_FILE")
     try:

@@ -1,4 +1,4 @@
-"""Light traffic while a part is killed: calls of the demo model and of the API, each with its outcome."""
+"""Light traffic while a part is killed: calls of a model and of the API, each with its outcome."""
 
 import threading
 import time
@@ -10,49 +10,56 @@ import openai
 
 from apps.ops.rest import Api, ApiRefusal
 from tests.fakes.tiny_model import ANSWER
-from tests.production_stack import ProductionStack
 
 PAUSE_S = 0.1
+KINDS = ("model", "api")
 
 
 @dataclass
 class Traffic:
     """What became of the calls. `clear`: refused with a status or a closed line, at once or while it
-    ran; `wrong`: anything else, in words."""
+    ran; `wrong`: anything else. Both in words that begin with the kind."""
 
-    good: dict[str, int] = field(default_factory=lambda: {"model": 0, "api": 0})
+    good: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     clear: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    longest_s: dict[str, float] = field(default_factory=lambda: {"model": 0.0, "api": 0.0})
 
     def note(self, kind: str, call: Callable[[], bool]) -> None:
-        began = time.monotonic()
         try:
             if call():
                 self.good[kind] += 1
             else:
                 self.wrong.append(f"{kind}: another answer than the right one")
+        except openai.APITimeoutError as error:
+            self.wrong.append(f"{kind}: {type(error).__name__}")
         except openai.APIStatusError as error:
             (self.clear if error.status_code in (502, 503) else self.wrong).append(f"{kind}: {error}")
         except openai.APIConnectionError as error:
             self.clear.append(f"{kind}: {type(error).__name__}")
         except ApiRefusal as error:
             (self.clear if error.status in (502, 503, 504) else self.wrong).append(f"{kind}: {error}")
+        except TimeoutError as error:
+            self.wrong.append(f"{kind}: {type(error).__name__}")
         except OSError as error:
             self.clear.append(f"{kind}: {type(error).__name__}")
-        finally:
-            self.longest_s[kind] = max(self.longest_s[kind], time.monotonic() - began)
+
+    def failed(self, kind: str) -> list[str]:
+        """The calls of a kind that were refused."""
+        return [words for words in self.clear if words.startswith(kind)]
+
+    def all_flow(self, since: dict[str, int], more: int) -> bool:
+        """Whether each kind had that many more good answers."""
+        return all(self.good[kind] >= since.get(kind, 0) + more for kind in KINDS)
 
 
 @contextmanager
-def traffic_of(stack: ProductionStack) -> Iterator[Traffic]:
-    """Two callers, until the block ends."""
+def traffic_of(client: openai.OpenAI, model: str, api: Api) -> Iterator[Traffic]:
+    """A caller of the model and one of the API, until the block ends."""
     seen, stop = Traffic(), threading.Event()
-    client, api = stack.openai(), stack.api()
 
     def ask_model() -> bool:
         answer = client.chat.completions.create(
-            model=stack.model, messages=[{"role": "user", "content": "hi"}], max_tokens=16
+            model=model, messages=[{"role": "user", "content": "hi"}], max_tokens=16
         )
         return answer.choices[0].message.content == ANSWER
 
@@ -64,7 +71,8 @@ def traffic_of(stack: ProductionStack) -> Iterator[Traffic]:
             seen.note(kind, call)
 
     threads = [
-        threading.Thread(target=run, args=arguments) for arguments in (("model", ask_model), ("api", ask_api))
+        threading.Thread(target=run, args=arguments)
+        for arguments in zip(KINDS, (ask_model, ask_api), strict=True)
     ]
     for thread in threads:
         thread.start()
