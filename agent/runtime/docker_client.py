@@ -31,12 +31,16 @@ class DockerRefused(Exception):
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Turn the SDK's exceptions into ours. Raises NoAnswer or DockerRefused."""
+def told(*, by_registry: bool = False) -> Iterator[None]:
+    """Turn the SDK's exceptions into ours. `by_registry`: Docker passes on what a registry said.
+
+    Raises NoAnswer or DockerRefused.
+    """
     try:
         yield
     except APIError as error:
-        words = read_error(type(error).__name__, error.status_code, str(error.explanation or error))
+        text = str(error.explanation or error)
+        words = read_error(type(error).__name__, error.status_code, text, by_registry=by_registry)
         if words.trouble is Trouble.NO_ANSWER:
             raise NoAnswer(words.text) from error
         raise DockerRefused(words) from error

@@ -21,7 +21,7 @@ AGAIN_S = 0.5
 
 
 class Ending:
-    """All methods but `remove_now` and `remove_networks` return at once."""
+    """All methods but `remove_now`, `remove_networks` and `remove_stray_networks` return at once."""
 
     def __init__(self, docker: Docker, agent: str) -> None:
         self._docker = docker
@@ -110,11 +110,17 @@ class Ending:
             )
         self._drop_networks([str(network["Id"]) for network in found])
 
-    def remove_stray_networks(self, tasks: set[str]) -> None:
-        """Remove this agent's networks of all other tasks than these. Raises as above."""
+    def remove_stray_networks(self, known: Callable[[], set[str]]) -> None:
+        """Remove this agent's networks of all tasks but the known ones. Those are asked for after Docker
+        listed the networks: a start that begins meanwhile loses nothing. Raises as above."""
         with told():
             found = self._docker.api.networks(filters={"label": f"{AGENT}={self._agent}"})
-        strays = [n for n in found if (n.get("Labels") or {}).get(TASK) not in tasks]
+        with self._lock:
+            kept = set(self._to_remove.values())
+        kept |= known()
+        strays = [n for n in found if (n.get("Labels") or {}).get(TASK) not in kept]
+        for network in strays:
+            log.warning("%s: its network was left behind; removed", network.get("Name"))
         self._drop_networks([str(network["Id"]) for network in strays])
 
     def _drop_networks(self, networks: list[str]) -> None:

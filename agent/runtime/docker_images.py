@@ -1,8 +1,9 @@
 """Images of this node: which are here, and how one is fetched (AGENT-11, AGENT-19).
 
 Owns the pulls: one for many waiters with the same credentials, within a deadline, and none where
-Docker's disk would fall below its floor. Credentials go to Docker with the one request and are
-neither kept nor logged.
+Docker's disk would fall below its floor; and the rule that an image which was fetched with credentials
+is used by those only whom its registry gives it to. Credentials go to Docker with the one request and
+are neither kept nor logged.
 """
 
 from __future__ import annotations
@@ -21,13 +22,18 @@ from agent.config import PullPolicy, Settings
 from agent.contract.codes import Code, Reason, reason
 from agent.runtime.base import StartRefused
 from agent.runtime.docker_client import Docker, DockerRefused, NoAnswer, told
-from agent.runtime.docker_words import Trouble, read_error, reason_for
+from agent.runtime.docker_private import PrivateImages
+from agent.runtime.docker_words import Trouble, Words, read_error, reason_for
 
 log = logging.getLogger("agent.runtime")
 PROGRESS_S = 10.0
 WAIT_S = 0.1
 MB = 1 << 20
 Credentials = dict[str, str] | None
+NOT_YOURS = (
+    "it was fetched to this node with somebody's credentials, and pull_policy = never keeps this node from "
+    "asking the registry whether you may have it too"
+)
 
 
 @dataclass
@@ -42,45 +48,88 @@ class Pull:
 class Images:
     """`require` is called from the threads that start containers, and may take long."""
 
-    def __init__(self, docker: Docker, settings: Settings) -> None:
+    def __init__(self, docker: Docker, settings: Settings, private: PrivateImages) -> None:
         self._docker = docker
         self._settings = settings
+        self._private = private
         self._lock = threading.Lock()
         self._pulls: dict[tuple[str, str], Pull] = {}
+        self._shown: set[tuple[str, str]] = set()  # private image, and credentials that its registry took
 
-    def here(self, image: str) -> bool:
-        """Whether the image is on this node. Raises NoAnswer or DockerRefused (a bad name)."""
+    def here(self, image: str) -> str:
+        """The id of the image on this node, "" where it is not. Raises NoAnswer or DockerRefused (a bad
+        name)."""
         try:
             with told():
-                self._docker.api.inspect_image(image)
+                return str(self._docker.api.inspect_image(image)["Id"])
         except DockerRefused as error:
             if error.words.trouble in (Trouble.IMAGE_MISSING, Trouble.GONE):
-                return False
+                return ""
             raise
-        return True
 
-    def must_pull(self, image: str) -> bool:
-        """Whether a start with this image fetches it first. Raises as `here`."""
-        policy = self._settings.pull_policy
-        return policy is PullPolicy.ALWAYS or (policy is PullPolicy.IF_ABSENT and not self.here(image))
+    def must_pull(self, image: str, credentials: Credentials) -> bool:
+        """Whether a start with this image asks the registry first. Raises as `here`."""
+        return self._settings.pull_policy is not PullPolicy.NEVER and not self._usable(image, credentials)
 
     def require(
-        self, image: str, credentials: Credentials, given_up: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Have the image here by the pull policy, or return earlier once `given_up` says so; the pull
-        then goes on for others. Raises StartRefused, NoAnswer or DockerRefused."""
-        if self._settings.pull_policy is PullPolicy.NEVER:
-            if not self.here(image):
-                raise StartRefused(reason(Code.IMAGE_MISSING, image=image))
-            return
-        if not self.must_pull(image):
-            return
-        self._pull_once(image, credentials, given_up)
+        self,
+        image: str,
+        credentials: Credentials,
+        *,
+        until: float,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> str:
+        """Have the image here by the pull policy; its id, by which no later fetch changes what is meant.
 
-    def _pull_once(self, image: str, credentials: Credentials, given_up: Callable[[], bool]) -> None:
-        """Join the fetch of the same image by the same credentials, or begin one."""
-        whose = json.dumps(credentials or {}, sort_keys=True).encode()
-        key = image, hashlib.sha256(whose).hexdigest()
+        `until` is in seconds of the monotonic clock. Returns "" once `given_up` says so; the pull then
+        goes on for others. Raises StartRefused, NoAnswer or DockerRefused.
+        """
+        found = self._usable(image, credentials)
+        if found:
+            return found
+        if self._settings.pull_policy is PullPolicy.NEVER:
+            if self.here(image):
+                raise StartRefused(reason(Code.PULL_FAILED, image=image, why=NOT_YOURS))
+            raise StartRefused(reason(Code.IMAGE_MISSING, image=image))
+        if not self._pull_once(image, credentials, until, given_up):
+            return ""
+        found = self.here(image)
+        if not found:
+            raise NoAnswer(f"{image} was fetched and is gone again")
+        with self._lock:
+            self._shown.add((found, _whose(credentials)))
+        return found
+
+    def _usable(self, image: str, credentials: Credentials) -> str:
+        """The id of an image that may be used without a word from its registry, else ""."""
+        if self._settings.pull_policy is PullPolicy.ALWAYS:
+            return ""
+        found = self.here(image)
+        if not found:
+            return ""
+        with self._lock:
+            if (found, _whose(credentials)) in self._shown:
+                return found
+        self._mark_all()
+        return "" if self._private.holds(found) else found
+
+    def _mark_all(self) -> None:
+        for token, fetch in self._private.fetches().items():
+            self._mark(token, fetch.image, over=False)
+
+    def _mark(self, token: str, image: str, *, over: bool) -> None:
+        """Mark what a fetch with credentials has brought so far. Raises NoAnswer."""
+        try:
+            found = self.here(image)
+        except DockerRefused:
+            found = ""  # a name that is none brings nothing
+        self._private.bring(token, found, over=over)
+
+    def _pull_once(
+        self, image: str, credentials: Credentials, until: float, given_up: Callable[[], bool]
+    ) -> bool:
+        """Join the fetch of the same image by the same credentials, or begin one. False when given up."""
+        key = image, _whose(credentials)
         with self._lock:
             pull = self._pulls.get(key)
             first = pull is None
@@ -91,27 +140,32 @@ class Images:
                 target=self._work, args=(key, pull, credentials), name="pull", daemon=True
             )
             worker.start()
-        give_up_at = time.monotonic() + self._settings.pull_deadline_s
-        while not pull.done.wait(WAIT_S) and time.monotonic() < give_up_at:
+        while not pull.done.wait(WAIT_S) and time.monotonic() < until:
             if given_up():
-                return
+                return False
         if not pull.done.is_set():
             seconds = round(self._settings.pull_deadline_s)
             why = f"no end within {seconds} s ({pull.share or 'no answer yet'})"
             raise StartRefused(reason(Code.PULL_FAILED, image=image, why=why))
         if isinstance(pull.failed, NoAnswer):
+            if time.monotonic() >= until:
+                raise StartRefused(reason(Code.PULL_FAILED, image=image, why=str(pull.failed)))
             raise pull.failed
         if pull.failed is not None:
             raise StartRefused(pull.failed)
+        return True
 
     def _work(self, key: tuple[str, str], pull: Pull, credentials: Credentials) -> None:
         try:
             self._require_space()
-            self._pull(key[0], pull, credentials)
+            if credentials:
+                self._pull_private(key[0], pull, credentials)
+            else:
+                self._pull(key[0], pull, None)
         except StartRefused as error:
             pull.failed = error.reason
         except DockerRefused as error:
-            pull.failed = reason_for(error.words, image=key[0], model_path="", vendor="")
+            pull.failed = _why_not_pulled(error.words, key[0])
         except NoAnswer as error:
             pull.failed = error
         except Exception:
@@ -123,6 +177,17 @@ class Images:
             pull.done.set()
             self._docker.close()
 
+    def _pull_private(self, image: str, pull: Pull, credentials: Credentials) -> None:
+        """What was here before stays everybody's: else one tenant could take an image from all others."""
+        self._mark_all()
+        with told():
+            here = [str(row) for row in self._docker.api.images(all=True, quiet=True)]
+        token = self._private.begin(image, here)
+        try:
+            self._pull(image, pull, credentials)
+        finally:
+            self._mark(token, image, over=True)
+
     def _pull(self, image: str, pull: Pull, credentials: Credentials) -> None:
         login: dict[str, Any] | None = None
         if credentials:
@@ -131,23 +196,18 @@ class Images:
         layers: dict[str, tuple[int, int]] = {}
         said_at = time.monotonic()
         log.info("fetching %s", image)
-        with told():
+        with told(by_registry=True):
             for line in self._docker.api.pull(
                 repository, tag=tag, stream=True, decode=True, auth_config=login
             ):
                 if "error" in line:
-                    self._refused(image, str(line["error"]))
+                    # under a status of 200, within the stream
+                    words = read_error("APIError", 500, str(line["error"]), by_registry=True)
+                    raise StartRefused(_why_not_pulled(words, image))
                 pull.share = _share(layers, line)
                 if time.monotonic() - said_at > PROGRESS_S:
                     said_at = time.monotonic()
                     log.info("fetching %s: %s", image, pull.share)
-
-    def _refused(self, image: str, text: str) -> None:
-        """The registry's error comes inside the stream, under a status of 200."""
-        why = reason_for(read_error("APIError", 500, text), image=image, model_path="", vendor="")
-        if why.code is Code.START_FAILED:
-            why = reason(Code.PULL_FAILED, image=image, why=why.params["why"])
-        raise StartRefused(why)
 
     def _require_space(self) -> None:
         """Raises StartRefused when Docker's disk is too full; a disk that cannot be read stops nothing."""
@@ -167,6 +227,17 @@ class Images:
         with told():
             rows = self._docker.api.images()
         return {str(tag): str(row.get("Id", "")) for row in rows for tag in row.get("RepoTags") or []}
+
+
+def _whose(credentials: Credentials) -> str:
+    return hashlib.sha256(json.dumps(credentials or {}, sort_keys=True).encode()).hexdigest()
+
+
+def _why_not_pulled(words: Words, image: str) -> Reason:
+    why = reason_for(words, image=image, model_path="", vendor="")
+    if why.code is Code.START_FAILED and words.trouble is not Trouble.BAD_REFERENCE:
+        return reason(Code.PULL_FAILED, image=image, why=words.text)
+    return why
 
 
 def split_reference(image: str) -> tuple[str, str]:

@@ -20,18 +20,21 @@ from agent.config import Settings
 from agent.contract.messages import CardReport, EngineReport, TaskSpec
 from agent.contract.states import RuntimeKind
 from agent.identity import StateDir
+from agent.runtime import docker_pins
 from agent.runtime.base import Adopted, Exit, Instance, PortBusy, Starting, StartRefused
-from agent.runtime.docker_client import Docker, DockerRefused, told
+from agent.runtime.docker_client import Docker, DockerRefused, NoAnswer, told
 from agent.runtime.docker_end import Ending
 from agent.runtime.docker_engines import engines_here
 from agent.runtime.docker_images import Images
 from agent.runtime.docker_labels import Found, spec_of
 from agent.runtime.docker_logs import LogCopy
+from agent.runtime.docker_private import PrivateImages
 from agent.runtime.docker_start import StartJob
 from agent.runtime.docker_watch import Watch
 
 log = logging.getLogger("agent.runtime")
 Key = tuple[str, int]
+SWEEP_EACH_S = 30.0  # networks that are left behind hold addresses, and nothing else
 LOG_WAIT_S = 10.0  # after an end, for the rest of its log
 MB = 1 << 20
 
@@ -50,7 +53,9 @@ class DockerRuntime:
         self._agent = agent
         self._node = node
         self._docker = Docker(settings.docker_host, settings.docker_timeout_s)
-        self._images = Images(self._docker, settings)
+        self._pins = state_dir.path / "held"
+        docker_pins.clear(self._pins)
+        self._images = Images(self._docker, settings, PrivateImages(state_dir.path / "private-images.json"))
         self._ending = Ending(self._docker, agent)
         self._watch = Watch(
             self._docker,
@@ -68,7 +73,7 @@ class DockerRuntime:
         self._ended_at: dict[str, float] = {}
         self._ready: SimpleQueue[Adopted] = SimpleQueue()
         self._met: set[str] = set()
-        self._strays_cleared = False
+        self._swept_at = float("-inf")
         self._card_indexes: dict[str, int] = {}
         self._told_copies: set[str] = set()
         self._watch.start()
@@ -116,14 +121,18 @@ class DockerRuntime:
                     self._meet(found)
             except DockerRefused as error:
                 log.warning("%s: not taken over yet: %s", found.name, error)
-        if not self._strays_cleared:
-            busy = {job.spec.task_id for job in list(self._jobs.values())}
+        if time.monotonic() - self._swept_at > SWEEP_EACH_S:
+            self._swept_at = time.monotonic()
             try:
-                self._ending.remove_stray_networks(busy | {found.task_id for found in self._watch.found()})
-            except DockerRefused as error:
-                log.warning("networks of an earlier run are not removed yet: %s", error)
-            else:
-                self._strays_cleared = True
+                self._ending.remove_stray_networks(self._tasks)
+            except (NoAnswer, DockerRefused) as error:
+                log.warning("networks that were left behind are not removed yet: %s", error)
+
+    def _tasks(self) -> set[str]:
+        """Tasks of which something is here or under way. Starts first: they become instances."""
+        starting = {task_id for task_id, _ in list(self._jobs)}
+        started = {task_id for task_id, _ in list(self._instances.values())}
+        return starting | started | {found.task_id for found in self._watch.found()}
 
     def _meet(self, found: Found) -> None:
         """A container of ours that this run has not started. Raises NoAnswer or DockerRefused."""
@@ -156,6 +165,7 @@ class DockerRuntime:
                 card_indexes=dict(self._card_indexes),
                 host_memory_mb=psutil.virtual_memory().total // MB,
                 on_running=self._watch.track,
+                pins=self._pins,
                 kept_paths=(str(self._state_dir.path), self._settings.docker_host.removeprefix("unix://")),
             )
         if not job.done.is_set():
@@ -172,13 +182,15 @@ class DockerRuntime:
 
     def abandon(self, task_id: str, attempt: int) -> bool:
         job = self._jobs.get((task_id, attempt))
-        if job is None:
-            return True
-        job.abandon()
-        if job.done.is_set():
+        if job is not None:
+            job.abandon()
+            if not job.done.is_set():
+                return False
+            if isinstance(job.outcome, Instance):  # it was through before it heard of it
+                self._ending.remove(job.outcome.name, task_id)
+                self._watch.drop(job.outcome.name)
             del self._jobs[task_id, attempt]
-            return True
-        return False
+        return not self._ending.is_pending(task_id)
 
     def _enter(self, instance: Instance) -> None:
         name = instance.name

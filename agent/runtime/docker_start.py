@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
 
 from agent.config import Settings
 from agent.contract.codes import Code, reason
@@ -20,16 +24,22 @@ from agent.engines.catalog import get_engine
 from agent.gpu.container_cards import CardsUnplaceable, cards_for_container
 from agent.models.mounts import HostMount, mount_model, mount_volume
 from agent.models.paths import PathRefused
-from agent.runtime import docker_creation
+from agent.runtime import docker_creation, docker_pins
 from agent.runtime.base import Instance, PortBusy, StartRefused
 from agent.runtime.docker_client import Docker, DockerRefused, NoAnswer, told
 from agent.runtime.docker_end import Ending
 from agent.runtime.docker_images import Images
 from agent.runtime.docker_labels import AGENT, ATTEMPT, TASK, TASK_NAME, build_labels
+from agent.runtime.docker_pins import Pins
 from agent.runtime.docker_words import Trouble, reason_for
 
 log = logging.getLogger("agent.runtime")
 AGAIN_S = 0.5
+NO_WRITABLE = (
+    "{path} is to be written to, and this node gives no writable volumes: its agent may not mount, and so "
+    "could not keep other tasks' paths from being changed while they start. Ask for it with :ro, or for "
+    "another node"
+)
 TAKE_OVER = ("running", "paused", "restarting", "exited", "dead")
 
 
@@ -50,6 +60,7 @@ class StartJob:
         host_memory_mb: int,
         on_running: Callable[[str], None],
         kept_paths: tuple[str, ...],
+        pins: Path,
     ) -> None:
         self.spec = spec
         self.phase = Phase.NONE
@@ -65,6 +76,9 @@ class StartJob:
         self._host_memory_mb = host_memory_mb
         self._on_running = on_running
         self._kept_paths = kept_paths
+        self._pins_folder = pins
+        self._pins = Pins(pins)
+        self._pull_until: float | None = None  # one deadline for all tries
         self._abandoned = threading.Event()
         self._engine = get_engine(spec.engine)
         threading.Thread(target=self._run, name=f"start {spec.task_id}", daemon=True).start()
@@ -92,11 +106,12 @@ class StartJob:
         finally:
             if self._abandoned.is_set() or not isinstance(self.outcome, Instance):
                 self._ending.clear_start(self.container, self.spec.task_id)
+            self._pins.release()
             self.done.set()
             self._docker.close()
 
     def _refusal(self, error: DockerRefused) -> StartRefused | PortBusy:
-        words = error.words
+        words = msgspec.structs.replace(error.words, text=self._pins.named(error.words.text))
         log.error("%s: Docker refuses the start: %s", self.spec.task_id, words.text)
         if words.trouble is Trouble.PORT_BUSY:
             return PortBusy(int(words.subject))
@@ -115,16 +130,23 @@ class StartJob:
             return self._instance()
         creation = self._creation()
         self.phase = Phase.CREATING
-        if self._images.must_pull(creation.image):
+        if self._images.must_pull(creation.image, self.spec.pull_credentials):
             self.phase = Phase.PULLING
-        self._images.require(creation.image, self.spec.pull_credentials, self._abandoned.is_set)
+        if self._pull_until is None:
+            self._pull_until = time.monotonic() + self._settings.pull_deadline_s
+        image = self._images.require(
+            creation.image,
+            self.spec.pull_credentials,
+            until=self._pull_until,
+            given_up=self._abandoned.is_set,
+        )
         if self._abandoned.is_set():
             return None
         self.phase = Phase.CREATING
         self._make_network()
-        # Looked at again: while the image was pulled, a container of the tenant's may have put a link
-        # where a checked path was. (What is left of that gap: docs/threat-model.md.)
-        self._create(self._creation())
+        # Looked at again and held: the pull took its time, and a container of the tenant's may have put a
+        # link where a checked path was.
+        self._create(msgspec.structs.replace(self._creation(hold=True), image=image))
         if self._abandoned.is_set():
             return None
         with told():
@@ -165,21 +187,35 @@ class StartJob:
         self._ending.remove_now(str(there["Id"]), self.spec.task_id)
         return False
 
-    def _creation(self) -> docker_creation.Creation:
+    def _mounts(self, *, hold: bool) -> tuple[list[HostMount], str]:
+        """Mounts, and the model's path inside; `hold`: such as nobody can change any more. Raises
+        PathRefused or StartRefused."""
+        spec, rules, never = self.spec, self._settings.path_rules, self._kept_paths
+        mounts: list[tuple[HostMount, str]] = []
+        inside = ""
+        if spec.model_path:
+            gguf = self._engine is not None and self._engine.name == "llamacpp"
+            model = mount_model(spec.model_path, rules, gguf=gguf, never=never)
+            mounts, inside = [(mount, spec.model_path) for mount in model.mounts], model.inside
+        mounts += [(mount_volume(v, rules, never=never), v.split(":")[0]) for v in spec.volumes]
+        if not hold or not mounts:
+            return [mount for mount, _ in mounts], inside
+        self._pins.release()  # those of a try before this one
+        if docker_pins.can_pin(self._pins_folder, self._settings.docker_host):
+            return [self._pins.hold(mount, given) for mount, given in mounts], inside
+        for mount, given in mounts:
+            if not mount.read_only:
+                raise StartRefused(reason(Code.START_FAILED, why=NO_WRITABLE.format(path=given)))
+        return [mount for mount, _ in mounts], inside
+
+    def _creation(self, *, hold: bool = False) -> docker_creation.Creation:
         """Raises StartRefused."""
         spec, engine = self.spec, self._engine
         if not docker_creation.image_of(spec, engine):
             why = f"no image is known for {spec.gpu_vendor or 'cpu'}"
             raise StartRefused(reason(Code.ENGINE_UNAVAILABLE, engine=spec.engine, why=why))
-        mounts: list[HostMount] = []
-        inside = ""
-        rules = self._settings.path_rules
         try:
-            if spec.model_path:
-                gguf = engine is not None and engine.name == "llamacpp"
-                model = mount_model(spec.model_path, rules, gguf=gguf, never=self._kept_paths)
-                mounts, inside = list(model.mounts), model.inside
-            mounts += [mount_volume(v, rules, never=self._kept_paths) for v in spec.volumes]
+            mounts, inside = self._mounts(hold=hold)
             cards = cards_for_container(spec.gpu_vendor, spec.gpu_uuids, self._card_indexes)
             command = docker_creation.build_command(
                 spec, engine, model=inside, threads=self._settings.engine_threads

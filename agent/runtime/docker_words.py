@@ -1,7 +1,9 @@
 """What Docker means by its errors. Pure: class, status and text in, a kind of trouble out.
 
 Owns the table of Docker's words (seen with 20.10 to 28). Docker answers 500 to most failed starts, so
-the text decides, and only after class and status. Never asks Docker anything.
+the text decides, and only after class and status. Such a text also quotes what a tenant wrote (a command,
+a folder) and what a registry answered; so what makes the agent try again is known by the words with which
+Docker begins, and by the status, where no tenant writes. Never asks Docker anything.
 """
 
 from __future__ import annotations
@@ -47,19 +49,30 @@ class Words(msgspec.Struct, frozen=True):
 _TABLE: tuple[tuple[Trouble, frozenset[int] | None, re.Pattern[str]], ...] = tuple(
     (trouble, statuses, re.compile(pattern, re.IGNORECASE))
     for trouble, statuses, pattern in (
+        (Trouble.NO_ANSWER, frozenset({502, 503, 504}), r""),
         (
             Trouble.NO_ANSWER,
-            None,
-            r"containerd\.sock\S*[: ].*(?:refused|no such file)|transport is closing|context canceled",
+            frozenset({500}),
+            r"^(?:cannot \w+ container:? [\w-]+: |failed to create (?:shim )?task(?: for container)?: )*"
+            r"(?:connection error: desc = |error reading from server: |transport is closing|context canceled"
+            r"|(?:dial|connect to) \S*containerd\.sock)",
         ),
-        (Trouble.NO_ANSWER, frozenset({502, 503, 504}), r""),
         # another call is at it: over by the next time
-        (Trouble.NO_ANSWER, None, r"removal of container \S+ is already in progress|has active endpoints"),
+        (Trouble.NO_ANSWER, frozenset({409}), r"^removal of container \S+ is already in progress"),
+        (
+            Trouble.NO_ANSWER,
+            frozenset({403}),
+            r"^error while removing network: network \S+ (?:id \S+ )?has active endpoints",
+        ),
         (Trouble.PORT_BUSY, None, r":(\d+) failed: port is already allocated"),
         (Trouble.PORT_BUSY, None, r"listen \w+ \S*:(\d+): bind: address already in use"),
         (Trouble.PORT_BUSY, None, r"failed to bind host port for \S*?:(\d+):\S* address already in use"),
         (Trouble.PORT_BUSY, None, r"failed to bind host port \S*:(\d+)/\w+: address already in use"),
-        (Trouble.NAME_TAKEN, frozenset({409}), r'container name "/?([^"]+)" is already in use'),
+        (
+            Trouble.NAME_TAKEN,
+            frozenset({409}),
+            r'^conflict\. the container name "/?([^"]+)" is already in use',
+        ),
         (Trouble.REGISTRY_REFUSES, None, r"pull access denied for ([^\s,]+)"),
         (Trouble.REGISTRY_REFUSES, None, r"unauthorized|authentication required|no basic auth|denied:"),
         (Trouble.IMAGE_MISSING, None, r"no such image:? ?(\S*)"),
@@ -88,16 +101,19 @@ _CREDENTIALS = re.compile(r"//[^/@\s]+@")
 LONGEST = 500
 
 
-def read_error(kind: str, status: int | None, text: str) -> Words:
+def read_error(kind: str, status: int | None, text: str, *, by_registry: bool = False) -> Words:
     """Read one error by the class of the SDK, HTTP status and Docker's text.
 
-    `status` None means that there was no answer at all.
+    `status` None means that there was no answer at all. `by_registry`: the text may be a registry's, which
+    is anybody's; then nothing in it is silence of Docker's.
     """
     told = _CREDENTIALS.sub("//", " ".join(text.split()))[:LONGEST]
     if status is None:
         return Words(Trouble.NO_ANSWER, told)
     for trouble, statuses, pattern in _TABLE:
         if statuses is not None and status not in statuses:
+            continue
+        if by_registry and trouble is Trouble.NO_ANSWER:
             continue
         match = pattern.search(told)
         if match is not None:

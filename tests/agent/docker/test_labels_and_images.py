@@ -17,6 +17,7 @@ from agent.runtime.docker_client import Docker, NoAnswer
 from agent.runtime.docker_engines import engines_here
 from agent.runtime.docker_images import Images, split_reference
 from agent.runtime.docker_labels import build_labels, read_listed, spec_of
+from agent.runtime.docker_private import PrivateImages
 from tests.agent.fakes import make_settings, make_spec
 
 
@@ -93,6 +94,7 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.here: set[str] = set()
+        self.ids: dict[str, str] = {}
         self.pulls: list[tuple[str, dict[str, str] | None]] = []
         self.gate = threading.Event()
         self.error: Exception | None = None
@@ -103,7 +105,10 @@ class FakeApi:
     def inspect_image(self, image: str) -> dict[str, str]:
         if image not in self.here:
             raise ImageNotFound("no", response=Response(404), explanation=f"No such image: {image}")
-        return {"Id": "1"}
+        return {"Id": self.ids.get(image, f"sha256:{image}")}
+
+    def images(self, **_: object) -> list[str]:
+        return [self.ids.get(image, f"sha256:{image}") for image in self.here]
 
     def info(self) -> dict[str, str]:
         return {"DockerRootDir": "/"}
@@ -137,7 +142,12 @@ class FakeDocker(Docker):
 
 def images(api: FakeApi, folder: Path, **changes: object) -> Images:
     values: dict[str, object] = {"pull_policy": PullPolicy.IF_ABSENT, "disk_floor_mb": 0, **changes}
-    return Images(FakeDocker(api), make_settings(folder, **values))
+    record = PrivateImages(folder / "private-images.json")
+    return Images(FakeDocker(api), make_settings(folder, **values), record)
+
+
+def later(seconds: float = 60.0) -> float:
+    return time.monotonic() + seconds
 
 
 def asked(made: Images, credentials: list[dict[str, str] | None]) -> list[object]:
@@ -146,7 +156,7 @@ def asked(made: Images, credentials: list[dict[str, str] | None]) -> list[object
 
     def ask(own: dict[str, str] | None) -> None:
         try:
-            answers.append(made.require("a/b:1", own))
+            answers.append(made.require("a/b:1", own, until=later()))
         except Exception as error:
             answers.append(error)
 
@@ -168,7 +178,7 @@ def test_one_pull_for_many_waiters_and_another_for_other_credentials(tmp_path: P
     deadline = time.monotonic() + 10
 
     def ask(own: dict[str, str] | None, event: threading.Event) -> None:
-        made.require("a/b:1", own)
+        made.require("a/b:1", own, until=later())
         event.set()
 
     for event in began[:3]:
@@ -187,11 +197,11 @@ def test_policies(tmp_path: Path) -> None:
     assert isinstance(asked(images(api, tmp_path, pull_policy=PullPolicy.NEVER), [None])[0], StartRefused)
     assert api.pulls == []
     made = images(api, tmp_path)
-    assert made.must_pull("a/b:1") is True
-    assert asked(made, [None]) == [None]
-    assert made.must_pull("a/b:1") is False
-    assert asked(made, [None]) == [None] and len(api.pulls) == 1
-    assert images(api, tmp_path, pull_policy=PullPolicy.ALWAYS).must_pull("a/b:1") is True
+    assert made.must_pull("a/b:1", None) is True
+    assert asked(made, [None]) == ["sha256:a/b:1"]
+    assert made.must_pull("a/b:1", None) is False
+    assert asked(made, [None]) == ["sha256:a/b:1"] and len(api.pulls) == 1
+    assert images(api, tmp_path, pull_policy=PullPolicy.ALWAYS).must_pull("a/b:1", None) is True
 
 
 @pytest.mark.req("AGENT-19")
@@ -212,16 +222,29 @@ def test_failures_of_a_pull(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
 def test_pull_has_a_deadline(tmp_path: Path) -> None:
     api = FakeApi()
     with pytest.raises(StartRefused) as caught:
-        images(api, tmp_path, pull_deadline_s=0.05).require("a/b:1", None)
+        images(api, tmp_path).require("a/b:1", None, until=later(0.05))
     assert caught.value.reason.code is Code.PULL_FAILED
     api.gate.set()
+
+
+@pytest.mark.req("AGENT-19")
+def test_silence_makes_a_deadline_no_longer(tmp_path: Path) -> None:
+    api = FakeApi()
+    api.gate.set()
+    api.error = ConnectionResetError("away")
+    made = images(api, tmp_path)
+    with pytest.raises(NoAnswer):
+        made.require("a/b:1", None, until=later())
+    with pytest.raises(StartRefused) as caught:
+        made.require("a/b:1", None, until=later(0))
+    assert caught.value.reason.code is Code.PULL_FAILED
 
 
 @pytest.mark.req("AGENT-19")
 def test_who_gives_up_does_not_wait_for_the_pull(tmp_path: Path) -> None:
     api = FakeApi()
     made = images(api, tmp_path)
-    made.require("a/b:1", None, lambda: True)
+    assert made.require("a/b:1", None, until=later(), given_up=lambda: True) == ""
     assert not api.here  # it goes on for others
-    assert asked(made, [None]) == [None]
+    assert asked(made, [None]) == ["sha256:a/b:1"]
     assert len(api.pulls) == 1

@@ -7,12 +7,14 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import docker
 import pytest
 
 from agent.config import PullPolicy
 from agent.contract.codes import Code
 from agent.contract.messages import PortMapping
 from agent.contract.states import Phase
+from agent.runtime import docker_runtime
 from agent.runtime.base import PortBusy, Starting, StartRefused
 from tests.agent.docker.conftest import PYTHON, Bench, free_port, wait_for
 from tests.agent.fakes import make_spec
@@ -57,7 +59,7 @@ def test_whole_life_of_an_engine(bench: Bench) -> None:
     assert host["Memory"] == host["MemorySwap"] == 256 << 20
     assert (host["PidsLimit"], host["IpcMode"]) == (4096, "private")
     assert host["LogConfig"] == {"Type": "json-file", "Config": {"max-size": "10m", "max-file": "3"}}
-    assert [m["Source"] for m in there["Mounts"]] == [str(bench.models / "tiny")]
+    assert [m["Destination"] for m in there["Mounts"]] == [str(bench.models / "tiny")]
     assert not any(m["RW"] for m in there["Mounts"])
     assert spec.engine_key not in json.dumps([there["Config"]["Cmd"], there["Config"]["Labels"]])
     (network,) = bench.networks()
@@ -193,6 +195,63 @@ def test_left_over_of_a_failed_start_is_removed(bench: Bench) -> None:
     bench.again()
     wait_for(lambda: not bench.mine(), "the left-over is removed")
     wait_for(lambda: not bench.networks(), "and its network, and the stray one")
+
+
+@pytest.mark.req("AGENT-09", "AGENT-18")
+def test_networks_left_behind_while_it_runs_are_removed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_runtime, "SWEEP_EACH_S", 0.0)
+    bench.start(bench.script("import time; time.sleep(600)"))
+    labels = {"heteroflow.agent": bench.label, "heteroflow.task": "task-of-nobody"}
+    bench.api.create_network("task-of-nobody", labels=labels)
+    for _ in range(3):  # a start under way loses its network to no sweep
+        bench.start(bench.script("import time; time.sleep(600)"))
+    wait_for(lambda: len(bench.networks()) == 4, "the stray one is removed, and no other")
+    assert len(bench.mine()) == 4
+
+
+@pytest.mark.req("AGENT-09")
+def test_start_that_begins_while_networks_are_listed_keeps_its_own(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: set[str] = set()
+    labels = {"heteroflow.agent": bench.label, "heteroflow.task": "task-new"}
+    bench.api.create_network("task-new", labels=labels)
+    own = docker.APIClient.networks
+
+    def listed(*args: object, **kwargs: object) -> object:
+        answer = own(*args, **kwargs)
+        begun.add("task-new")
+        return answer
+
+    monkeypatch.setattr(docker.APIClient, "networks", listed)
+    bench.runtime._ending.remove_stray_networks(lambda: set(begun))
+    monkeypatch.undo()
+    assert len(bench.networks()) == 1
+
+
+@pytest.mark.req("AGENT-07", "AGENT-19")
+def test_tenants_words_start_no_endless_tries(bench: Bench) -> None:
+    for command in ("context canceled", "/containerd.sock: refused", "has active endpoints"):
+        with pytest.raises(StartRefused) as caught:
+            bench.start(bench.script("pass", command=[command]))
+        assert caught.value.reason.code is Code.START_FAILED
+
+
+@pytest.mark.req("AGENT-19")
+def test_silent_docker_makes_the_deadline_of_a_pull_no_longer(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.again(pull_policy=PullPolicy.IF_ABSENT, pull_deadline_s=1.2)
+
+    def away(*_: object, **__: object) -> None:
+        raise ConnectionResetError("away")
+
+    monkeypatch.setattr(docker.APIClient, "pull", away)
+    with pytest.raises(StartRefused) as caught:
+        bench.start(bench.script("pass", image="example/none:1"))
+    assert caught.value.reason.code is Code.PULL_FAILED
 
 
 @pytest.mark.req("AGENT-19", "AGENT-07")

@@ -131,6 +131,23 @@ SEEN = [
         Trouble.NO_ANSWER,
         "",
     ),
+    (
+        "APIError",
+        500,
+        'failed to create shim task: connection error: desc = "transport: error while dialing: dial unix '
+        '/run/containerd/containerd.sock: connect: connection refused": unavailable',
+        Trouble.NO_ANSWER,
+        "",
+    ),
+    ("APIError", 500, "transport is closing: unavailable", Trouble.NO_ANSWER, ""),
+    ("APIError", 500, "Cannot kill container: 3f2a: context canceled", Trouble.NO_ANSWER, ""),
+    (
+        "APIError",
+        403,
+        "error while removing network: network task-a id 3f2a has active endpoints",
+        Trouble.NO_ANSWER,
+        "",
+    ),
     ("APIError", 503, "whatever", Trouble.NO_ANSWER, ""),
     ("APIError", 500, "something new", Trouble.OTHER, ""),
     ("NotFound", 404, "something new", Trouble.GONE, ""),
@@ -143,6 +160,34 @@ SEEN = [
 def test_words_are_read(kind: str, status: int | None, text: str, trouble: Trouble, subject: str) -> None:
     words = read_error(kind, status, text)
     assert (words.trouble, words.subject) == (trouble, subject)
+
+
+SILENCE = [text for _, _, text, trouble, _ in SEEN if trouble is Trouble.NO_ANSWER] + [
+    "context canceled",
+    'Conflict. The container name "/task-a" is already in use by container "3f2a"',
+]
+
+
+@pytest.mark.req("AGENT-07")
+@pytest.mark.parametrize("text", SILENCE)
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 500])
+def test_no_text_of_a_tenants_is_silence(text: str, status: int) -> None:
+    for written in (
+        f'failed to create shim task: OCI runtime create failed: runc: exec: "{text}": not found: unknown',
+        f"OCI runtime create failed: chdir to cwd ({text!r}) set in config.json failed: unknown",
+        f"No such image: example/{text}",
+    ):
+        assert read_error("APIError", status, written).trouble not in (
+            Trouble.NO_ANSWER,
+            Trouble.NAME_TAKEN,
+        )
+
+
+@pytest.mark.req("AGENT-07", "AGENT-19")
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_no_text_of_a_registrys_is_silence(status: int) -> None:
+    for text in SILENCE:
+        assert read_error("APIError", status, text, by_registry=True).trouble is not Trouble.NO_ANSWER
 
 
 @pytest.mark.req("AGENT-07", "AGENT-06", "AGENT-05")
