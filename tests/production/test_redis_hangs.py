@@ -1,4 +1,4 @@
-"""A Redis that hangs (SIGSTOP): every API call stays under a second, and loops go on once it is back (OPS-06).
+"""A Redis that hangs (SIGSTOP): every API call stays under a second, loops go on once it is back (OPS-06).
 
 That no thread of a request waits for it at all but a join, once, is proven in tests/apps/test_redis_hangs.py.
 """

@@ -1,7 +1,6 @@
 """Light traffic while a part is killed: calls of a model and of the API, each with its outcome."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
