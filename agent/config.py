@@ -93,6 +93,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adopted_grace_s: float = 10.0  # TERM to KILL for what was adopted and is not listed
     shutdown_s: float = 4.0
     file_timeout_s: float = 120.0  # for one piece of a file (AGENT-12)
+    file_timeout_s: float = 120.0  # for one piece of a file (AGENT-12)
     log_round_s: float = 1.0
     log_lines_a_round: int = 2000  # AGENT-10
     log_round_kb: int = 4096  # of one log

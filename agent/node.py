@@ -26,6 +26,7 @@ from agent.errors import ServerRefused, ServerUnreachable, Superseded
 from agent.gpu.readings import NodeReadings
 from agent.identity import Identity, StateDir, machine_id, new_incarnation
 from agent.link.client import ServerClient
+from agent.link.files import FileSender
 from agent.link.heartbeat import Heartbeat
 from agent.link.logroom import LogRoom
 from agent.link.logship import LogShipper
@@ -162,6 +163,10 @@ async def _work(
         reports=reports,
         logs=logs,
     )
+    kept = (str(state_dir.path), settings.docker_host.removeprefix("unix://"))
+    files = FileSender(
+        settings, incarnation.id, send_piece=client.file_piece, send_answer=client.file_answer, never=kept
+    )
     door, dial = open_door(settings, state_dir.path, identity.secret_sha256, find_in(supervisor.attempts))
     heartbeat = Heartbeat(
         settings=settings,
@@ -174,6 +179,7 @@ async def _work(
         desired=desired,
         running=supervisor.running,
         on_change=supervisor.wake,
+        on_files=files.take,
     )
     log.info("agent %s runs as %s, incarnation %s", __version__, identity.node_id, incarnation.id)
     metrics = NodeMetrics(
@@ -192,6 +198,7 @@ async def _work(
             ("supervisor", lambda: supervisor.run(time.monotonic)),
             ("logs", lambda: logs.run(time.monotonic)),
             ("log room", logs.keep_room),
+            ("files", files.run),
             ("lookout", lambda: keep_lookout(client, heartbeat.look)),
             *([("door", door.run)] if door is not None else []),
         )

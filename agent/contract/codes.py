@@ -91,6 +91,13 @@ class Code(StrEnum):
     REBUILD = "rebuild"
     REBUILDS_SPENT = "rebuilds_spent"
     COMPLETED = "completed"
+    # files
+    FILE_NOT_FOUND = "file_not_found"
+    FILE_NOT_REGULAR = "file_not_regular"
+    FILE_UNREADABLE = "file_unreadable"
+    FILE_CHANGED = "file_changed"
+    FILE_QUOTA = "file_quota"
+    FILE_NO_ANSWER = "file_no_answer"
     # claims
     CLAIM_LOST = "claim_lost"
     CLAIM_SUPERSEDED = "claim_superseded"

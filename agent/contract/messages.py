@@ -1,8 +1,9 @@
 """Messages between server and agent, contract version 2 (AGENT-01, -02; docs/contract.md).
 
-Owns their shapes. Paths: POST /agent/v1/{join,heartbeat,claims,reports,logs}; the websocket
-/ws/agent only ever says "look now" (Look). Every field that may be unknown is None, never zero.
-Unknown fields are ignored on decoding, so either side may be one version ahead (OPS-11).
+Owns their shapes. Paths: POST /agent/v1/{join,heartbeat,claims,reports,logs,file-answers}, and the raw
+bytes of a file to /agent/v1/files; the websocket /ws/agent only ever says "look now" (Look). Every field
+that may be unknown is None, never zero. Unknown fields are ignored on decoding, so either side may be one
+version ahead (OPS-11).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from agent.contract.codes import Reason
-from agent.contract.states import Desired, Observed, Phase, RuntimeKind, TaskType
+from agent.contract.states import Desired, FileKind, Observed, Phase, RuntimeKind, TaskType
 
 CONTRACT_VERSION = 2
 CONTRACT_HEADER = "X-HeteroFlow-Contract"
@@ -173,18 +174,36 @@ class DesiredTask(msgspec.Struct):
     sleep: SleepOrder | None = None
 
 
+class FileOrder(msgspec.Struct):
+    """Somebody asks for a file or folder of a task (AGENT-12); listed until it is answered. `volumes` and
+    `model_path` are the task's own: only what they mount may be read, by the node's own rules (AGENT-05).
+    A download goes on at `offset` in pieces of at most `chunk_bytes`; `version` names the file that the
+    bytes before it came from ("" where there are none)."""
+
+    request_id: str
+    kind: FileKind
+    path: str
+    volumes: list[str]
+    model_path: str
+    chunk_bytes: int
+    offset: int = 0
+    version: str = ""
+
+
 class HeartbeatReply(msgspec.Struct, tag="desired"):
     """The whole list of this node. `complete` False (a partial list) removes nothing."""
 
     desired_hash: str
     complete: bool
     tasks: list[DesiredTask]
+    file_orders: list[FileOrder] = []
 
 
 class HeartbeatUnchanged(msgspec.Struct, tag="unchanged"):
     """The agent's list is current; counts as a complete answer."""
 
     desired_hash: str
+    file_orders: list[FileOrder] = []
 
 
 HeartbeatAnswer = HeartbeatReply | HeartbeatUnchanged
@@ -286,6 +305,36 @@ class LogRequest(msgspec.Struct, tag="log"):
 
 class LogReply(msgspec.Struct, tag="logged"):
     next_offset: int
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+class FileEntry(msgspec.Struct):
+    """One name in a folder. `kind`: file, folder, link or other; `size` in bytes, of files only."""
+
+    name: str
+    kind: str
+    size: int | None = None
+    modified_at: float | None = None
+
+
+class FileAnswer(msgspec.Struct, tag="file"):
+    """What became of a FileOrder, other than a file's bytes: a folder's entries (`more`: some were left
+    out), or the reason why there is nothing. May be repeated."""
+
+    incarnation: str
+    request_id: str
+    entries: list[FileEntry] = []
+    more: bool = False
+    reason: Reason | None = None
+
+
+class FileReply(msgspec.Struct, tag="filed"):
+    """The answer to a piece, and to a FileAnswer: where the next piece begins, and whether all is there."""
+
+    next_offset: int
+    done: bool = False
 
 
 # --- errors and hints -----------------------------------------------------------------------------

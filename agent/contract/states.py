@@ -59,6 +59,13 @@ class Parallelism(StrEnum):
     PIPELINE_PARALLEL = "pipeline_parallel"
 
 
+class FileKind(StrEnum):
+    """What a request for files asks for (AGENT-12)."""
+
+    LIST = "list"
+    DOWNLOAD = "download"
+
+
 class RuntimeKind(StrEnum):
     """How an agent runs engines (AGENT-03)."""
 

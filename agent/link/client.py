@@ -7,9 +7,11 @@ Never follows a redirect: the credential goes to the configured server only.
 
 from __future__ import annotations
 
+import io
 import ssl
 import uuid
 from typing import TypeVar
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
@@ -24,6 +26,8 @@ from agent.contract.messages import (
     ClaimGranted,
     ClaimRefused,
     ClaimRequest,
+    FileAnswer,
+    FileReply,
     HeartbeatAnswer,
     HeartbeatReply,
     HeartbeatRequest,
@@ -36,6 +40,7 @@ from agent.contract.messages import (
     ReportRequest,
 )
 from agent.errors import ServerRefused, ServerUnreachable
+from agent.models.files import Piece
 
 M = TypeVar("M")
 MAX_ANSWER_BYTES = 16 << 20
@@ -47,6 +52,7 @@ class ServerClient:
     def __init__(self, settings: Settings) -> None:
         self._base = settings.server_url.rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=settings.request_timeout_s)
+        self._piece_timeout = aiohttp.ClientTimeout(total=settings.file_timeout_s)
         self._credential = ""
         self._ssl: aiohttp.Fingerprint | bool = True
         if settings.server_sha256:
@@ -82,6 +88,22 @@ class ServerClient:
     async def log(self, message: LogRequest) -> LogReply:
         return await self._post("logs", message, LogReply)
 
+    async def file_answer(self, message: FileAnswer) -> FileReply:
+        return await self._post("file-answers", message, FileReply)
+
+    async def file_piece(self, incarnation: str, request_id: str, piece: Piece, sha256: str) -> FileReply:
+        query = urlencode(
+            {
+                "incarnation": incarnation,
+                "request_id": request_id,
+                "offset": piece.offset,
+                "size": piece.size,
+                "version": piece.version,
+                "sha256": sha256,
+            }
+        )
+        return await self._post(f"files?{query}", piece, FileReply)
+
     def lookout(self) -> aiohttp.client._WSRequestContextManager:
         """The websocket on which the server says "look now"."""
         return self._open().ws_connect(
@@ -113,18 +135,21 @@ class ServerClient:
             raise
 
     async def _exchange(self, path: str, message: object, kind: type[M] | object, request_id: str) -> M:
-        headers = {**self._headers(), "Content-Type": "application/json", "X-Request-Id": request_id}
+        raw = isinstance(message, Piece)
+        kind_of_body = "application/octet-stream" if raw else "application/json"
+        headers = {**self._headers(), "Content-Type": kind_of_body, "X-Request-Id": request_id}
+        body = message.content if isinstance(message, Piece) else wire.encode(message)
         try:
             async with self._open().post(
                 f"{self._base}/agent/v1/{path}",
-                data=wire.encode(message),
+                data=io.BytesIO(body) if raw else body,
                 headers=headers,
-                timeout=self._timeout,
+                timeout=self._piece_timeout if raw else self._timeout,
                 allow_redirects=False,
                 ssl=self._ssl,
             ) as response:
                 status = response.status
-                body = await _read(response)
+                answer = await _read(response)
         except (aiohttp.ServerFingerprintMismatch, ssl.SSLError, aiohttp.ClientSSLError) as error:
             raise ServerUnreachable(
                 f"the server's certificate is not the one expected ({type(error).__name__})"
@@ -135,13 +160,13 @@ class ServerClient:
             raise ServerUnreachable(str(error) or type(error).__name__) from error
         if status == 200:
             try:
-                return wire.decode(body, kind)  # type: ignore[arg-type]
+                return wire.decode(answer, kind)  # type: ignore[arg-type]
             except (msgspec.DecodeError, ValueError) as error:
                 raise ServerUnreachable(
                     f"/{path} answered something else than its message: {error}"
                 ) from error
         if 400 <= status < 500 and status not in (408, 425, 429):
-            raise _refusal(status, body)
+            raise _refusal(status, answer)
         raise ServerUnreachable(f"/{path} answered {status}")
 
 

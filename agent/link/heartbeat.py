@@ -20,6 +20,7 @@ from agent.contract.messages import (
     DialTarget,
     DoorTarget,
     EngineReport,
+    FileOrder,
     HeartbeatAnswer,
     HeartbeatRequest,
     HostReport,
@@ -63,6 +64,7 @@ class Heartbeat:
         desired: DesiredList,
         running: Callable[[], list[RunningReport]],
         on_change: Callable[[], None],
+        on_files: Callable[[list[FileOrder]], None],
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
@@ -75,6 +77,7 @@ class Heartbeat:
         self._desired = desired
         self._running = running
         self._on_change = on_change
+        self._on_files = on_files
         self._wall = wall
         self._sequence = 0
         self._engines: list[EngineReport] = []
@@ -120,6 +123,7 @@ class Heartbeat:
                 self._trouble = ""
             self._desired.take(answer)
             self._on_change()
+            self._on_files(answer.file_orders)
 
     def _note(self, trouble: str, request_id: str) -> None:
         if trouble != self._trouble:

@@ -7,15 +7,13 @@ answer is the same whether it exists or not.
 
 from __future__ import annotations
 
-import posixpath
 from pathlib import Path
 
 import msgspec
 
 from agent.contract.codes import Code, Reason, reason
-
-MAX_PATH_BYTES = 4096
-MAX_SEGMENT_BYTES = 255
+from agent.contract.paths import is_within as is_within
+from agent.contract.paths import normalise as normalise
 
 
 class PathRefused(Exception):
@@ -33,35 +31,6 @@ class PathRules(msgspec.Struct, frozen=True):
     allowed: tuple[str, ...]
     denied: tuple[str, ...] = ()
     relative_root: str = "/data/models"
-
-
-def normalise(path: str) -> str | None:
-    """The path as text without `.`, `..` and doubled slashes; None when it is no usable absolute
-    path. `%2e` is not a dot here: it stays the name that it is."""
-    if (
-        not path.startswith("/")
-        or "\0" in path
-        or len(path.encode("utf-8", "surrogatepass")) > MAX_PATH_BYTES
-    ):
-        return None
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        return None
-    text = posixpath.normpath("/" + path.lstrip("/"))
-    if any(len(segment.encode()) > MAX_SEGMENT_BYTES for segment in text.split("/")):
-        return None
-    return text
-
-
-def is_within(path: str, prefix: str) -> bool:
-    """Whether a normalised path is the prefix or lies under it, whole segments only."""
-    own, base = _segments(path), _segments(prefix)
-    return own[: len(base)] == base
-
-
-def _segments(path: str) -> list[str]:
-    return [segment for segment in path.split("/") if segment]
 
 
 def _passes(path: str, allowed: list[str], denied: list[str]) -> bool:

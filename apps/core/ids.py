@@ -24,6 +24,7 @@ PREFIXES = {
     "delivery": "dlv-",
     "link": "lnk-",
     "session": "ses-",
+    "file_request": "fr-",
 }
 
 _SHAPE = re.compile(r"^[a-z]{1,8}[-_][a-z2-7]{16}\Z")

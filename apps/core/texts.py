@@ -10,7 +10,9 @@ from typing import Any
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-TEXTS: dict[str, Promise] = {
+from apps.core.texts_files import FILES
+
+TEXTS: dict[str, Promise] = FILES | {
     # the request as a whole
     "invalid": _("The request breaks the rules named in `errors`."),
     "not_found": _("There is no such object, or you may not see it."),

@@ -86,6 +86,7 @@ def heartbeat(client: ServerClient, folder: Path, desired: DesiredList, **change
         running=list,
         on_files=lambda orders: None,
         on_change=lambda: None,
+        on_files=lambda orders: None,
     )
 
 

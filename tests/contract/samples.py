@@ -6,7 +6,7 @@ change of the contract: see docs/checklist-wire-message.md.
 
 from agent.contract import messages as m
 from agent.contract.codes import Code, reason
-from agent.contract.states import Desired, Observed, Phase, RuntimeKind, TaskType
+from agent.contract.states import Desired, FileKind, Observed, Phase, RuntimeKind, TaskType
 
 TASK = "task-k3m5q7aaaabbbbcc"
 GB = 1024
@@ -106,6 +106,33 @@ SAMPLES: dict[str, tuple[object, object]] = {
         ),
         m.HeartbeatAnswer,
     ),
+    "desired_files": (
+        m.HeartbeatReply(
+            "0123456789abcdef",
+            True,
+            [],
+            [
+                m.FileOrder(
+                    request_id="fr-aaaabbbbccccdddd",
+                    kind=FileKind.DOWNLOAD,
+                    path="/data/shared/run/züge.csv",
+                    volumes=["/data/shared:/out"],
+                    model_path="/data/models/tiny",
+                    chunk_bytes=64 << 20,
+                    offset=64 << 20,
+                    version="1.2.f",
+                )
+            ],
+        ),
+        m.HeartbeatAnswer,
+    ),
+    "unchanged_files": (
+        m.HeartbeatUnchanged(
+            "0123456789abcdef",
+            [m.FileOrder("fr-aaaabbbbccccdddd", FileKind.LIST, "/data/shared", ["/data/shared:/out"], "", 1)],
+        ),
+        m.HeartbeatAnswer,
+    ),
     "unchanged": (m.HeartbeatUnchanged("0123456789abcdef"), m.HeartbeatAnswer),
     "claim": (m.ClaimRequest("inc-0123456789abcdef", TASK, 3), m.ClaimRequest),
     "granted": (m.ClaimGranted(SPEC), m.ClaimAnswer),
@@ -118,6 +145,24 @@ SAMPLES: dict[str, tuple[object, object]] = {
         m.LogRequest,
     ),
     "logged": (m.LogReply(next_offset=4102), m.LogReply),
+    "file": (
+        m.FileAnswer(
+            "inc-0123456789abcdef",
+            "fr-aaaabbbbccccdddd",
+            [m.FileEntry("züge.csv", "file", 4096, 1700000000.5), m.FileEntry("deep", "folder")],
+            more=True,
+        ),
+        m.FileAnswer,
+    ),
+    "file_refused": (
+        m.FileAnswer(
+            "inc-0123456789abcdef",
+            "fr-aaaabbbbccccdddd",
+            reason=reason(Code.PATH_NOT_ALLOWED, path="/etc/shadow"),
+        ),
+        m.FileAnswer,
+    ),
+    "filed": (m.FileReply(next_offset=128 << 20, done=True), m.FileReply),
     "error": (m.AgentError("unknown_credential", "The node is not known."), m.AgentError),
     "look": (m.Look(), m.Look),
 }

@@ -48,7 +48,7 @@ def test_unknown_fields_are_ignored_at_every_depth(name: str) -> None:
     widened = add(raw)
     # mappings hold what they are given: there an unknown key is content, not a field
     for holder, field in (("spec", "env"), ("reason", "params")):
-        if holder in widened:
+        if widened.get(holder):
             widened[holder][field] = raw[holder][field]
     for report in widened.get("reports", []):
         for why in (report["reason"], *report["notes"]):

@@ -19,6 +19,9 @@ from agent.contract.messages import (
     ClaimRefused,
     ClaimRequest,
     DesiredTask,
+    FileAnswer,
+    FileOrder,
+    FileReply,
     HeartbeatReply,
     HeartbeatRequest,
     HeartbeatUnchanged,
@@ -54,6 +57,9 @@ class FakeServer:
         self.reports: list[TaskReport] = []
         self.report_requests: list[ReportRequest] = []
         self.logs: dict[tuple[str, int], str] = {}
+        self.file_orders: dict[str, FileOrder] = {}
+        self.files: dict[str, bytearray] = {}  # by request
+        self.file_answers: list[FileAnswer] = []
         self.newest: tuple[float, str] = (0.0, "")
         self.headers: list[dict[str, str]] = []
         self.sockets: list[web.WebSocketResponse] = []
@@ -61,8 +67,8 @@ class FakeServer:
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> "FakeServer":
-        app = web.Application(client_max_size=16 << 20)
-        for name in ("join", "heartbeat", "claims", "reports", "logs"):
+        app = web.Application(client_max_size=80 << 20)
+        for name in ("join", "heartbeat", "claims", "reports", "logs", "file-answers", "files"):
             app.router.add_post(f"/agent/v1/{name}", self._answer)
         app.router.add_get("/ws/agent", self._lookout)
         self._runner = web.AppRunner(app, shutdown_timeout=0.5)
@@ -122,9 +128,12 @@ class FakeServer:
                 return answer
         if path != "join" and self._node_of(request) is None:
             return refuse(401, "unknown_credential")
-        return web.Response(
-            body=wire.encode(getattr(self, f"_on_{path}")(body)), content_type="application/json"
-        )
+        if path == "files":
+            return web.Response(
+                body=wire.encode(self._on_piece(request, body)), content_type="application/json"
+            )
+        taken = getattr(self, f"_on_{path.replace('-', '_')}")
+        return web.Response(body=wire.encode(taken(body)), content_type="application/json")
 
     def _node_of(self, request: web.Request) -> str | None:
         text = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -144,8 +153,8 @@ class FakeServer:
         tasks = list(self.desired.values())
         digest = wire.hash_desired(tasks)
         if self.complete and message.desired_hash == digest:
-            return HeartbeatUnchanged(desired_hash=digest)
-        return HeartbeatReply(desired_hash=digest, complete=self.complete, tasks=tasks)
+            return HeartbeatUnchanged(desired_hash=digest, file_orders=list(self.file_orders.values()))
+        return HeartbeatReply(digest, self.complete, tasks, list(self.file_orders.values()))
 
     def _on_claims(self, body: bytes) -> ClaimGranted | ClaimRefused:
         message = wire.decode(body, ClaimRequest)
@@ -178,6 +187,25 @@ class FakeServer:
             held += message.text.encode()[len(held) - message.offset :]
             self.logs[key] = held.decode()
         return LogReply(next_offset=len(held))
+
+    def _on_file_answers(self, body: bytes) -> FileReply:
+        message = wire.decode(body, FileAnswer)
+        self.file_answers.append(message)
+        self.file_orders.pop(message.request_id, None)
+        return FileReply(0, done=True)
+
+    def _on_piece(self, request: web.Request, body: bytes) -> FileReply:
+        request_id, asked = request.query["request_id"], request.query
+        held = self.files.setdefault(request_id, bytearray())
+        order = self.file_orders.get(request_id)
+        assert hashlib.sha256(body).hexdigest() == asked["sha256"]
+        if int(asked["offset"]) == len(held):
+            held += body
+        if order is not None:
+            order.offset, order.version = len(held), asked["version"]
+        if done := len(held) >= int(asked["size"]):
+            self.file_orders.pop(request_id, None)
+        return FileReply(len(held), done=done)
 
     async def _lookout(self, request: web.Request) -> web.StreamResponse:
         if self._node_of(request) is None:
