@@ -187,6 +187,7 @@ async def _work(
         heartbeat=heartbeat,
         reports=reports,
         observed=lambda: [attempt.observed for attempt in supervisor.attempts.values()],
+        door=door.counts if door is not None else None,
     )
     port = await _open_metrics(settings, metrics)
     supervisor.step(time.monotonic())  # adopts, so that the first heartbeat names what runs

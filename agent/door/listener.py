@@ -24,6 +24,9 @@ from agent.door.splice import Caller, CallerLeft, EngineEnd
 from agent.door.targets import FindPort
 
 log = logging.getLogger("agent.door")
+OUTCOMES = ("open", "ping", *Fault, "replay", "late", "full", "crowded", "no_engine", "broken")
+"""Of a connection: passed on, answered, or refused: by its line, for a line that came before, none in time,
+too many connections, too many that had proved nothing, no such engine, TLS or the connection itself."""
 _AFTER_ACCEPT_FAULT_S = 0.2
 _TELL_EACH_S = 60.0
 _ASK_IDLE_AFTER_S, _ASK_IDLE_EACH_S, _ASK_IDLE_TIMES = 30, 10, 3
@@ -42,8 +45,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Door:
-    """`open` before `run`; `close` ends all connections. `counts` by outcome: open, ping, and each
-    way of being refused."""
+    """`open` before `run`; `close` ends all connections. `counts` by what is in OUTCOMES."""
 
     def __init__(
         self,
@@ -109,6 +111,7 @@ class Door:
             oldest = next(iter(self._unproved))
             del self._unproved[oldest]
             oldest.cancel()
+            self._count("crowded")
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A caller whose machine has vanished would hold its place for ever: a kept connection is idle.

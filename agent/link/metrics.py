@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -19,12 +19,13 @@ from prometheus_client.metrics_core import Metric
 
 from agent.config import Settings
 from agent.contract.states import Observed
+from agent.door.listener import OUTCOMES
 from agent.link.heartbeat import Heartbeat
 from agent.link.reports import ReportQueue
 
 
 class NodeMetrics:
-    """A collector for prometheus_client."""
+    """A collector for prometheus_client. `door`: the counts of the node's door; None where it has none."""
 
     def __init__(
         self,
@@ -33,12 +34,14 @@ class NodeMetrics:
         heartbeat: Heartbeat,
         reports: ReportQueue,
         observed: Callable[[], Iterable[Observed]],
+        door: Mapping[str, int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._version = version
         self._heartbeat = heartbeat
         self._reports = reports
         self._observed = observed
+        self._door = door
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
@@ -58,6 +61,13 @@ class NodeMetrics:
         for state in Observed:
             engines.add_metric([state.value], counts[state])
         yield engines
+        if self._door is not None:
+            connections = CounterMetricFamily(
+                "heteroflow_agent_door_connections", "Connections to the door by outcome.", labels=["outcome"]
+            )
+            for outcome in OUTCOMES:
+                connections.add_metric([str(outcome)], self._door.get(outcome, 0))
+            yield connections
         if self._heartbeat.cards is not None:
             known, unknown = self._heartbeat.cards
             yield _gauge("cards", "Cards, or those last known.", known)

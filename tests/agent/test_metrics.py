@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from tests.agent.fakes import make_settings
 
 pytestmark = pytest.mark.req("OPS-04")
 TOKEN = "scrape-this-node"
+DOOR = Counter({"open": 7, "mac": 2})
 
 
 async def no_server(_: object) -> Any:
@@ -44,6 +46,7 @@ async def port(tmp_path: Path, heartbeat: SimpleNamespace) -> AsyncIterator[Metr
         heartbeat=heartbeat,  # type: ignore[arg-type]
         reports=reports,
         observed=lambda: [Observed.READY, Observed.READY, Observed.STARTING],
+        door=DOOR,
         clock=lambda: 100.0,
     )
     # Port 0 means "none" to the agent; here any free one.
@@ -74,9 +77,21 @@ async def test_it_tells_what_is_and_leaves_out_what_is_not_known(
     assert found[("reports_waiting",)] == 1
     assert (found[("engines", "ready")], found[("engines", "exited")]) == (2, 0)
     assert ("cards_unknown",) not in found and ("answer_age_seconds",) not in found
+    counts = {outcome: found[("door_connections_total", outcome)] for outcome in ("open", "mac", "replay")}
+    assert counts == {"open": 7, "mac": 2, "replay": 0}
     heartbeat.answered_at, heartbeat.cards = 97.5, (4, True)
     _, found = await scrape(port, Authorization=f"Bearer {TOKEN}")
     assert (found[("answer_age_seconds",)], found[("cards",)], found[("cards_unknown",)]) == (2.5, 4, 1)
+
+
+def test_a_node_without_a_door_says_nothing_of_one(heartbeat: SimpleNamespace) -> None:
+    bare = NodeMetrics(
+        version="1",
+        heartbeat=heartbeat,  # type: ignore[arg-type]
+        reports=ReportQueue("r", no_server),
+        observed=list,
+    )
+    assert "heteroflow_agent_door_connections" not in {family.name for family in bare.collect()}
 
 
 async def test_without_the_token_it_tells_nothing(port: MetricsPort) -> None:

@@ -39,6 +39,7 @@ def families() -> Iterator[Metric]:
         heartbeat=heartbeat,  # type: ignore[arg-type]
         reports=[],  # type: ignore[arg-type]
         observed=lambda: [Observed.READY],
+        door={"open": 1},
     )
     sources: Iterable[Iterable[Metric]] = (
         REGISTRY.collect(),

@@ -4,59 +4,51 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     initial = True
 
-    dependencies = []
+    dependencies = [
+    ]
 
     operations = [
         migrations.CreateModel(
-            name="UsageFile",
+            name='UsageFile',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("name", models.CharField(max_length=200, unique=True)),
-                ("offset", models.BigIntegerField(default=0)),
-                ("updated_at", models.DateTimeField(auto_now=True)),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(max_length=200, unique=True)),
+                ('offset', models.BigIntegerField(default=0)),
+                ('updated_at', models.DateTimeField(auto_now=True)),
             ],
         ),
         migrations.CreateModel(
-            name="UsageRecord",
+            name='UsageRecord',
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("request_id", models.CharField(max_length=64, unique=True)),
-                ("started_at", models.DateTimeField(db_index=True)),
-                ("path", models.CharField(max_length=100)),
-                ("ending", models.CharField(max_length=30)),
-                ("http_status", models.PositiveIntegerField()),
-                ("tenant_id", models.CharField(blank=True, db_index=True, default="", max_length=40)),
-                ("tenant_slug", models.CharField(blank=True, default="", max_length=50)),
-                ("member", models.CharField(blank=True, default="", max_length=150)),
-                ("key_id", models.CharField(blank=True, default="", max_length=40)),
-                ("key_prefix", models.CharField(blank=True, default="", max_length=20)),
-                ("model", models.CharField(blank=True, default="", max_length=200)),
-                ("route_id", models.CharField(blank=True, default="", max_length=40)),
-                ("group_id", models.CharField(blank=True, default="", max_length=40)),
-                ("task_id", models.CharField(blank=True, default="", max_length=40)),
-                ("attempt", models.PositiveIntegerField(default=0)),
-                ("stream", models.BooleanField(default=False)),
-                ("prompt_tokens", models.PositiveBigIntegerField(default=0)),
-                ("completion_tokens", models.PositiveBigIntegerField(default=0)),
-                ("cached_tokens", models.PositiveBigIntegerField(default=0)),
-                ("estimated", models.BooleanField(default=False)),
-                ("ttft_ms", models.PositiveIntegerField(null=True)),
-                ("duration_ms", models.PositiveIntegerField(default=0)),
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('request_id', models.CharField(max_length=64, unique=True)),
+                ('started_at', models.DateTimeField(db_index=True)),
+                ('path', models.CharField(max_length=100)),
+                ('ending', models.CharField(max_length=30)),
+                ('http_status', models.PositiveIntegerField()),
+                ('tenant_id', models.CharField(blank=True, db_index=True, default='', max_length=40)),
+                ('tenant_slug', models.CharField(blank=True, default='', max_length=50)),
+                ('member', models.CharField(blank=True, default='', max_length=150)),
+                ('key_id', models.CharField(blank=True, default='', max_length=40)),
+                ('key_prefix', models.CharField(blank=True, default='', max_length=20)),
+                ('model', models.CharField(blank=True, default='', max_length=200)),
+                ('route_id', models.CharField(blank=True, default='', max_length=40)),
+                ('group_id', models.CharField(blank=True, default='', max_length=40)),
+                ('task_id', models.CharField(blank=True, default='', max_length=40)),
+                ('attempt', models.PositiveIntegerField(default=0)),
+                ('stream', models.BooleanField(default=False)),
+                ('prompt_tokens', models.PositiveBigIntegerField(default=0)),
+                ('completion_tokens', models.PositiveBigIntegerField(default=0)),
+                ('cached_tokens', models.PositiveBigIntegerField(default=0)),
+                ('estimated', models.BooleanField(default=False)),
+                ('ttft_ms', models.PositiveIntegerField(null=True)),
+                ('duration_ms', models.PositiveIntegerField(default=0)),
             ],
             options={
-                "ordering": ["-started_at", "-pk"],
+                'ordering': ['-started_at', '-pk'],
             },
         ),
     ]

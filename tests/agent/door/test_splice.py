@@ -14,6 +14,7 @@ import pytest
 from agent.config import ConfigError
 from agent.contract.door import LONGEST_LINE, NO, OK, check_pong, derive_key
 from agent.door.certificate import load_certificate
+from agent.door.listener import OUTCOMES
 from agent.door.opening import advertised_host, open_door
 from agent.door.targets import find_in
 from tests.agent.fakes import World, make_settings
@@ -299,6 +300,8 @@ async def test_connections_are_bounded_and_strangers_keep_nobody_out(
         third, _ = await knock(door.port, line_for())
         assert await hear(third) == NO
         assert door.door.counts["full"] == 1
+        assert door.door.counts["crowded"] >= 7  # strangers that made room
+        assert set(door.door.counts) <= set(OUTCOMES)
         first[0][1].close()
         await until(lambda: len(door.door._proved) < 2, "one has left")
         fourth, last = await knock(door.port, line_for())
