@@ -15,7 +15,14 @@ from apps.tenants.scope import viewer_of
 from apps.upkeep import loop, services
 from apps.workloads import services as work
 from apps.workloads.models import Claim, Event, Task
-from apps.workloads.services import begin_replacement, lose_nodes, rebuild_failed, request_delete, settle_pair
+from apps.workloads.services import (
+    begin_replacement,
+    leaving,
+    lose_nodes,
+    rebuild_failed,
+    request_delete,
+    settle_pair,
+)
 from tests import factories
 from tests.apps.upkeep.work import (
     finish,
@@ -160,6 +167,22 @@ def test_a_service_that_is_stopped_stops_wholly_and_starts_with_as_many_as_it_ha
     assert (task.state, second.state) == (State.PENDING, State.STOPPED)
     finish(second)
     assert [(one.pk, one.rank) for one in group.tasks.all()] == [(task.pk, 0)]
+
+
+def test_a_stop_reaches_a_replacement_that_was_made_while_it_waited(
+    old, new, act, member, group, monkeypatch
+):
+    task = serving(old, group)
+    services.drain_node(actor=act, node=old, now=NOW)
+    lock = leaving.lock_groups
+
+    def late(ids):  # the loop was first with the lock
+        assert run_drain()["begun"] == 1
+        return lock(ids)
+
+    monkeypatch.setattr(leaving, "lock_groups", late)
+    assert stop_group(actor=viewer_of(member), group=group, now=NOW).moved == 2
+    assert replacement_of(task).state == State.STOPPED
 
 
 def test_what_was_replaced_is_not_started_again(task, member, group):
