@@ -93,7 +93,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adopted_grace_s: float = 10.0  # TERM to KILL for what was adopted and is not listed
     shutdown_s: float = 4.0
     file_timeout_s: float = 120.0  # for one piece of a file (AGENT-12)
-    file_timeout_s: float = 120.0  # for one piece of a file (AGENT-12)
     log_round_s: float = 1.0
     log_lines_a_round: int = 2000  # AGENT-10
     log_round_kb: int = 4096  # of one log
@@ -111,7 +110,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pull_policy: PullPolicy = PullPolicy.IF_ABSENT  # AGENT-19
     pull_deadline_s: float = 3600.0
     disk_floor_mb: int = 10240  # free on Docker's disk, or nothing is pulled
-    memory_limit_mb: int = 0  # a container's; 0 = nine tenths of the host's
+    memory_limit_mb: int = 0  # a container's or a cardless engine process's; 0 = 9/10 of the host's
     cpu_limit: float = 0.0  # processors a container; 0 = all
     pids_limit: int = 4096
     log_file_mb: int = 10
@@ -194,11 +193,7 @@ def _check(settings: Settings) -> None:
                 )
     if not Path(settings.state_dir).is_absolute():
         raise ConfigError(f"state_dir = {settings.state_dir!r}: must be an absolute path.")
-    if settings.engine_threads < 1:
-        raise ConfigError(f"engine_threads = {settings.engine_threads}: must be 1 or more.")
-    for field in msgspec.structs.fields(Settings):
-        if field.name.endswith("_s") and getattr(settings, field.name) <= 0:
-            raise ConfigError(f"{field.name} = {getattr(settings, field.name)}: must be more than 0 seconds.")
+    _check_numbers(settings)
     if settings.server_sha256:
         digits = settings.server_sha256.replace(":", "")
         if len(digits) != 64 or any(c not in "0123456789abcdefABCDEF" for c in digits):
@@ -206,6 +201,15 @@ def _check(settings: Settings) -> None:
                 f"server_sha256 = {settings.server_sha256!r}: must be 64 hexadecimal digits, "
                 "as in the join line."
             )
+
+
+def _check_numbers(settings: Settings) -> None:
+    for name, least in (("engine_threads", 1), ("memory_limit_mb", 0)):
+        if getattr(settings, name) < least:
+            raise ConfigError(f"{name} = {getattr(settings, name)}: must be {least} or more.")
+    for field in msgspec.structs.fields(Settings):
+        if field.name.endswith("_s") and getattr(settings, field.name) <= 0:
+            raise ConfigError(f"{field.name} = {getattr(settings, field.name)}: must be more than 0 seconds.")
 
 
 def _check_docker(settings: Settings) -> None:
@@ -219,7 +223,7 @@ def _check_docker(settings: Settings) -> None:
             f"engine_host = {settings.engine_host!r}: must be a loopback address, since engines are "
             "published there and nothing else may reach them (AGENT-16). Use 127.0.0.1."
         )
-    for name in ("disk_floor_mb", "memory_limit_mb", "cpu_limit"):
+    for name in ("disk_floor_mb", "cpu_limit"):
         if getattr(settings, name) < 0:
             raise ConfigError(f"{name} = {getattr(settings, name)}: must be 0 or more.")
     for name in ("pids_limit", "log_file_mb", "log_files"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -17,6 +18,8 @@ import sys
 import threading
 from importlib import metadata
 from pathlib import Path
+
+import psutil
 
 from agent.config import Settings
 from agent.contract.codes import Code, reason
@@ -157,8 +160,21 @@ class ProcessRuntime:
             raise StartRefused(
                 reason(Code.START_FAILED, why=f"{error.name} = {error.value}: {error.rule}")
             ) from error
-        check = ["/bin/sh", "-c", CHECK_PARENT, "engine", str(os.getpid())]
+        script = self._limit(spec) + CHECK_PARENT
+        check = ["/bin/sh", "-c", script, "engine", str(os.getpid())]
         return [*check, *self._program(engine), *arguments]
+
+    def _limit(self, spec: TaskSpec) -> str:
+        """Shell words that bound what an engine may allocate (mapped model files do not count), so that a
+        context beyond the machine fails by name instead of taking its neighbours along. None with cards:
+        their drivers set aside more addresses than there is memory."""
+        if spec.gpu_uuids:
+            return ""
+        limit = self._settings.memory_limit_mb << 20 or psutil.virtual_memory().total * 9 // 10
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        if most != resource.RLIM_INFINITY:
+            limit = min(limit, most)
+        return f"ulimit -d {limit // 1024} || exit 4; "
 
     def _program(self, engine: Engine) -> list[str]:
         if engine.name == "llamacpp" and _installed("xllamacpp") is not None:

@@ -73,6 +73,7 @@ def test_address_in_the_clear_is_refused_in_a_sentence(url: str) -> None:
         ("STATE_DIR", "state", "absolute"),
         ("STATE_DIR", "", "absolute path"),
         ("ENGINE_THREADS", "0", "engine_threads"),
+        ("MEMORY_LIMIT_MB", "-1", "memory_limit_mb"),
         ("SERVER_SHA256", "ab", "64"),
         ("DIAL", "tunnel", "not usable"),
         ("DOOR_PORT", "65536", "door_port = 65536"),

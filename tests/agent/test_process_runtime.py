@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from agent.runtime.leftovers import PidFile, clean_left_overs
 from agent.runtime.process import ProcessRuntime
 from agent.runtime.process_rules import kept_options, refusal
 from tests.agent.fakes import make_settings, make_spec
+from tests.fakes.tiny_model import make_tiny_model
 
 
 @pytest.mark.req("AGENT-03")
@@ -89,6 +91,35 @@ def test_port_that_is_held_is_said(tmp_path: Path) -> None:
         spec = make_spec(model_path=str(tmp_path / "m.gguf"), ports=[PortMapping(8080, port)])
         with pytest.raises(PortBusy):
             runtime(tmp_path, allowed_volume_prefixes=[str(tmp_path)]).start(spec)
+
+
+@pytest.mark.slow
+@pytest.mark.req("AGENT-03")
+def test_context_beyond_the_machine_fails_by_name(tmp_path: Path) -> None:
+    make_tiny_model(tmp_path / "tiny")
+    made = runtime(tmp_path, allowed_volume_prefixes=[str(tmp_path)], memory_limit_mb=1024)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        ports = [PortMapping(8080, probe.getsockname()[1])]
+    spec = make_spec(model_path=str(tmp_path / "tiny"), ports=ports, env={"LLAMA_ARG_CTX_SIZE": str(1 << 24)})
+    instance = made.start(spec)
+    try:
+        deadline = time.monotonic() + 60
+        while (ended := made.poll(instance)) is None:
+            assert time.monotonic() < deadline, made.log_file("task-a", 1).read_text()
+            time.sleep(0.05)
+        assert ended.exit_code == 1
+        assert "insufficient memory" in made.log_file("task-a", 1).read_text()
+    finally:
+        made.kill(instance)
+
+
+@pytest.mark.req("AGENT-03")
+def test_engines_on_cards_have_no_bound_of_addresses(tmp_path: Path) -> None:
+    made = runtime(tmp_path, memory_limit_mb=1024)
+    assert made._limit(make_spec(gpu_uuids=["GPU-1"])) == ""
+    assert made._limit(make_spec()) == "ulimit -d 1048576 || exit 4; "
+    assert runtime(tmp_path)._limit(make_spec()).startswith("ulimit -d ")
 
 
 def sleeper() -> subprocess.Popen[bytes]:
