@@ -7,7 +7,9 @@ import pytest
 from tests.fakes.tiny_model import ANSWER
 from tests.nodes.callers import callers
 from tests.nodes.fleet import CARDS, Fleet
-from tests.nodes.servers import SILENT_S, any_server
+from tests.nodes.machine import Machine
+from tests.nodes.servers import SILENT_S
+from tests.production.traffic import traffic_of
 from tests.stack import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
@@ -29,20 +31,37 @@ def test_a_killed_agents_next_run_adopts_and_calls_go_on(fleet: Fleet) -> None:
     assert (now["id"], now["attempt"], now["rebuilds"]) == (task["id"], task["attempt"], 0)
 
 
-@any_server
-@pytest.mark.req("AGENT-03", "AGENT-09")
+@pytest.mark.req("AGENT-03", "AGENT-09", "OPS-06")
 def test_a_killed_docker_comes_back_with_the_same_container(fleet: Fleet) -> None:
+    """Under traffic through the node's door. A published port is held by a process that ends with dockerd,
+    so the model's calls may be refused while it is away, and the API's may not."""
     two = fleet.machines["two"]
     group = fleet.serve("kept", kind=CARDS["two"])
     task = fleet.task(group)
     before = two.containers(task["id"])
+    (process,) = pids_of(two, task["id"])
     fleet.await_answer("kept")
-    two.engine.kill()
-    two.engine.restart()
+    with fleet.openai() as sdk, traffic_of(sdk, "kept", fleet.member) as traffic:
+        until(lambda: traffic.all_flow({}, 3), lambda: f"traffic flows: {traffic}")
+        two.engine.kill()
+        two.engine.restart()
+        good = dict(traffic.good)
+        until(lambda: traffic.all_flow(good, 5), lambda: f"traffic goes on: {traffic}")
+        refused = len(traffic.clear)
+        until(lambda: traffic.all_flow(good, 15), lambda: f"traffic goes on: {traffic}")
+        assert len(traffic.clear) == refused, "once it is back none is refused"
+    assert (traffic.wrong, traffic.failed("api")) == ([], [])
     assert fleet.await_answer("kept", 30) == ANSWER
     assert two.containers(task["id"]) == before
+    assert pids_of(two, task["id"]) == [process], "the same process: it was not started again"
     now = fleet.task(group)
     assert (now["status"], now["attempt"], now["rebuilds"]) == ("running", task["attempt"], 0)
+
+
+def pids_of(machine: Machine, task_id: str) -> list[int]:
+    """The first process of each container of a task, as the machine numbers it."""
+    found = [machine.api.inspect_container(one) for one in machine.containers(task_id)]
+    return [int(container["State"]["Pid"]) for container in found]
 
 
 @pytest.mark.req("RECOV-02", "AGENT-09", "GW-10")

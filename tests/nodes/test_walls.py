@@ -18,7 +18,6 @@ from agent.contract.messages import (
 from agent.contract.states import Observed, Phase
 from tests.fakes.tiny_model import ANSWER
 from tests.nodes.fleet import CARDS, IMAGE, Fleet
-from tests.nodes.servers import any_server
 from tests.stack import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
@@ -50,7 +49,6 @@ print(json.dumps({{path: ask(path) for path in ("/health", "/v1/models", "/metri
 """
 
 
-@any_server
 @pytest.mark.req("AGENT-16", "AGENT-17")
 def test_a_container_reaches_no_other_engine_on_its_node_or_another(fleet: Fleet) -> None:
     one, two = fleet.machines["one"], fleet.machines["two"]
@@ -74,7 +72,6 @@ def test_a_container_reaches_no_other_engine_on_its_node_or_another(fleet: Fleet
     assert "connected" not in found[2:], list(zip(places, found, strict=True))
 
 
-@any_server
 @pytest.mark.req("AGENT-17", "AGENT-18")
 def test_from_the_machines_own_network_an_engine_asks_for_its_key(fleet: Fleet) -> None:
     one = fleet.machines["one"]
