@@ -227,7 +227,7 @@ TEXTS: dict[str, Promise] = FILES | {
     "join_guesses_spent": _("Too many failed joins from this address; try again in %(retry_after_s)s s."),
     "dial_not_local": _(
         "%(field)s is %(value)s, said from %(address)s: engines are dialled directly on the server's own"
-        " machine and its loopback only; set dial = \"door\" in the agent's settings."
+        ' machine and its loopback only; set dial = "door" in the agent\'s settings.'
     ),
     "foreign_placement": _(
         "Node %(node)s was refused: its %(what)s names task %(task)s, which another node holds. Somebody may"
