@@ -84,7 +84,6 @@ def heartbeat(client: ServerClient, folder: Path, desired: DesiredList, **change
         readings=Readings(),
         desired=desired,
         running=list,
-        on_files=lambda orders: None,
         on_change=lambda: None,
         on_files=lambda orders: None,
     )

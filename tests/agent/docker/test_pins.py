@@ -194,9 +194,12 @@ def test_link_put_in_after_the_last_look_gains_nothing(bench: Bench, monkeypatch
         create(job, made)  # type: ignore[arg-type]
 
     monkeypatch.setattr(StartJob, "_create", swap_and_create)
-    instance = bench.start(bench.script(LIST, volumes=[f"{swapped.path}:/data"]))
+    (swapped.path / "mine").write_text("of the tenant's")
+    code = f"{LIST}; print(open('/one').read())"
+    volumes = [f"{swapped.path}:/data", f"{swapped.path}/mine:/one:ro"]
+    instance = bench.start(bench.script(code, volumes=volumes))
     assert bench.end(instance).exit_code == 0
-    assert bench.log(instance) == "['mine']\n"
+    assert bench.log(instance) == "['mine']\nof the tenant's\n"
     assert list((bench.folder / "state" / "held").iterdir()) == []
 
 
