@@ -1,6 +1,6 @@
 """One attempt of a task, as the supervisor remembers it while this agent runs.
 
-Owns the record. Never acts: `supervisor.py` moves it.
+Owns the record. Never acts: the other parts of the supervisor move it.
 """
 
 from __future__ import annotations

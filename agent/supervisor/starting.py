@@ -1,0 +1,102 @@
+"""From a granted claim to an engine that is watched (AGENT-07, -09).
+
+Owns the way there, and the taking over of what an earlier run of the agent started. Never decides
+whether an attempt should run.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from agent.contract.codes import Code, reason
+from agent.contract.messages import TaskSpec
+from agent.contract.states import Observed, Phase
+from agent.masking import secret_values
+from agent.plainlog import MASKING
+from agent.runtime.base import Adopted, Instance, PortBusy, Starting, StartRefused
+from agent.supervisor.attempt import Attempt, Stage
+from agent.supervisor.ending import conclude
+from agent.supervisor.surroundings import Surroundings
+from agent.supervisor.watching import build_monitor
+
+log = logging.getLogger("agent.supervisor")
+MAX_START_PAUSE_S = 15.0
+
+
+def take_spec(around: Surroundings, a: Attempt, spec: TaskSpec) -> None:
+    """The claim is granted."""
+    know(a, spec)
+    a.stage = Stage.STARTING
+    around.tell(a, Phase.CLAIMED)
+    around.wake()
+
+
+def know(a: Attempt, spec: TaskSpec) -> None:
+    """Keep the spec, and its secrets out of every log."""
+    a.spec, a.claimed = spec, True
+    a.secrets = [s for s in (spec.engine_key, *secret_values(spec.env)) if s]
+    MASKING.add(*a.secrets)
+
+
+def start(around: Surroundings, a: Attempt, now: float) -> None:
+    """One try to start it, or to hear how far its start is."""
+    if now < a.start_after or a.spec is None:
+        return
+    try:
+        begun = around.runtime.start(a.spec)
+    except StartRefused as error:
+        announce(around, a, Phase.CREATING)
+        conclude(around, a, now, Observed.EXITED, why=error.reason)
+        return
+    except PortBusy as error:
+        announce(around, a, Phase.CREATING)
+        _wait_for_port(around, a, now, error.port)
+        return
+    if isinstance(begun, Starting):
+        if begun.phase is not Phase.NONE:
+            announce(around, a, begun.phase)
+        return
+    announce(around, a, Phase.CREATING)
+    watch(around, a, begun, now, age_s=0.0)
+    around.tell(a, Phase.LOADING)
+
+
+def _wait_for_port(around: Surroundings, a: Attempt, now: float, port: int) -> None:
+    if a.start_deadline is None:
+        a.start_deadline = now + around.settings.port_wait_s
+    if now >= a.start_deadline:
+        conclude(around, a, now, Observed.EXITED, why=reason(Code.PORT_CONFLICT, port=port))
+        return
+    log.warning("%s: port %d is in use; trying again", a.name, port)
+    a.start_after = now + a.start_pause_s
+    a.start_pause_s = min(a.start_pause_s * 2, MAX_START_PAUSE_S)
+
+
+def announce(around: Surroundings, a: Attempt, phase: Phase) -> None:
+    """Tell how far the start is, each phase once."""
+    if phase is not a.announced:
+        a.announced = phase
+        around.tell(a, phase)
+
+
+def watch(around: Surroundings, a: Attempt, instance: Instance, now: float, *, age_s: float) -> None:
+    """From now on it runs: look after its health and its log. `age_s` since its real start."""
+    assert a.spec is not None
+    a.instance, a.stage = instance, Stage.RUNNING
+    a.health = build_monitor(around.settings, a.spec, now, age_s=age_s)
+    a.probe_after = now
+    around.logs.follow(a.task_id, a.attempt, around.runtime.log_file(*a.key), a.secrets)
+
+
+def adopt(around: Surroundings, known: Attempt | None, found: Adopted, now: float) -> Attempt:
+    """Take over what an earlier run started (AGENT-09). The heartbeat names it; nothing is told."""
+    key = found.instance.task_id, found.instance.attempt
+    if known is not None and known.stage not in (Stage.WANTED, Stage.CLAIMING):
+        log.error("%s.%d: found again while it is %s", *key, known.stage.value)
+        return known
+    if known is not None:
+        known.drop_io()
+    a = known or Attempt(*key, born_at=now, stop_grace_s=around.settings.adopted_grace_s)
+    know(a, found.spec)
+    watch(around, a, found.instance, now, age_s=found.age_s)
+    return a
