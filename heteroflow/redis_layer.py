@@ -71,7 +71,7 @@ class PatientRedisLayer(RedisPubSubChannelLayer):
         return layer
 
 
-NOISY = ("channels_redis", "celery.beat", "celery.worker.consumer")
+NOISY = ("channels_redis", "celery.beat", "celery.worker.consumer", "celery.worker.request")
 
 
 class OneLineFaults(logging.Filter):

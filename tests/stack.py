@@ -273,4 +273,5 @@ def assert_clean_log(stack: Stack) -> None:
     assert logged
     wrong = [line for line in logged if "Traceback" in line]
     wrong += [line for line in logged if any(secret and secret in line for secret in secrets)]
-    assert not wrong, f"{wrong}\n{stack.printed()[-5000:]}"
+    around = stack.printed().partition(wrong[0])[2][:5000] if wrong else ""
+    assert not wrong, f"{wrong}\n{around}"

@@ -1,13 +1,15 @@
 """The production profile's channel layer while Redis is away: nobody waits, and it comes back by itself."""
 
 import asyncio
+import logging
 import socket
 
 import pytest
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import TimeoutError as RedisTimeout
 
-from heteroflow.redis_layer import PatientRedisLayer, PatientShard
+from heteroflow.redis_layer import OneLineFaults, PatientRedisLayer, PatientShard
 
 pytestmark = pytest.mark.req("OPS-06")
 
@@ -57,3 +59,14 @@ async def test_it_goes_on_asking_for_what_it_could_not_subscribe_to() -> None:
 async def test_every_connection_is_a_patient_one() -> None:
     layer = layer_at(1)
     assert [type(shard) for shard in layer._get_layer()._shards] == [PatientShard]
+
+
+@pytest.mark.parametrize("part", ["celery.worker.consumer.consumer", "celery.worker.request", "celery.beat"])
+def test_a_worker_that_redis_does_not_answer_says_so_in_one_line(part: str) -> None:
+    """A message that can not be acknowledged, for one, which Celery tells with all frames."""
+    fault = RedisTimeout("Timeout reading from socket")
+    told = (type(fault), fault, None)
+    record = logging.LogRecord(part, logging.CRITICAL, "f", 1, "Couldn't ack %r\nand more", ("7",), told)
+    assert OneLineFaults().filter(record)
+    text = logging.Formatter("%(levelname)s %(message)s").format(record)
+    assert text == "WARNING Couldn't ack '7' (TimeoutError)"
