@@ -1,8 +1,10 @@
-"""Heartbeats and API calls a second of one embedded server: `python -m bench.intake [SECONDS]`.
+"""Heartbeats and API calls a second of one server: `python -m bench.intake [SECONDS]`.
 
 Starts a server with an empty database and joins NODES nodes over the agent protocol. Then CLIENTS threads
 send their heartbeats as fast as they are answered, and read the list of nodes and `/me` as an operator. One
-JSON line comes out. The one process that is measured runs the loops, too.
+JSON line comes out. BENCH_PROFILE=embedded (else) measures one process, which runs the loops, too;
+BENCH_PROFILE=production all that `make run-production` starts: PostgreSQL, Redis, two processes of each
+kind, nginx with TLS in front.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import http.client
 import json
 import os
 import re
+import ssl
 import statistics
 import subprocess
 import sys
@@ -19,6 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +31,9 @@ from bench.processes import free_port
 ROOT = Path(__file__).resolve().parents[1]
 NODES = 20
 CLIENTS = 4
-READY_S = 60.0
+READY_S = 300.0
+STOP_S = 60.0
+COMMANDS = {"embedded": ["up", "--no-demo"], "production": ["run-production", "--no-demo"]}
 CARDS = [
     {
         "uuid": f"GPU-{number}",
@@ -41,11 +47,25 @@ CARDS = [
 ]
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where the server is; `certificate` is the one that it shows, None without TLS."""
+
+    port: int
+    certificate: Path | None
+
+    def connect(self) -> http.client.HTTPConnection:
+        if self.certificate is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        trust = ssl.create_default_context(cafile=self.certificate)
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=trust)
+
+
 class Client:
     """One kept connection."""
 
-    def __init__(self, port: int, headers: dict[str, str]) -> None:
-        self._line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    def __init__(self, place: Place, headers: dict[str, str]) -> None:
+        self._line = place.connect()
         self._headers = {"Content-Type": "application/json", **headers}
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
@@ -60,7 +80,7 @@ class Client:
 class Node:
     """A node that was joined, and its heartbeat."""
 
-    def __init__(self, port: int, token: str, number: int) -> None:
+    def __init__(self, place: Place, token: str, number: int) -> None:
         secret = hashlib.sha256(f"bench-{number}".encode()).hexdigest()
         join = {
             "type": "join",
@@ -71,8 +91,8 @@ class Node:
             "agent_version": "bench",
         }
         contract = {"X-HeteroFlow-Contract": "1"}
-        node_id = Client(port, contract).call("POST", "/agent/v1/join", join)["node_id"]
-        self._client = Client(port, {**contract, "Authorization": f"Bearer {node_id}:{secret}"})
+        node_id = Client(place, contract).call("POST", "/agent/v1/join", join)["node_id"]
+        self._client = Client(place, {**contract, "Authorization": f"Bearer {node_id}:{secret}"})
         self._number, self._sequence, self._hash = number, 0, ""
 
     def beat(self) -> None:
@@ -118,12 +138,14 @@ def together(acts: list[Callable[[], Any]], secs: float) -> tuple[float, float, 
     return len(times) / secs, cut[49] * 1000, cut[98] * 1000
 
 
-def start_server(folder: Path, port: int) -> tuple[subprocess.Popen[str], str]:
-    """`manage.py up --no-demo`, and the operator's password that it printed."""
-    env = {**os.environ, "PORT": str(port), "HOST": "127.0.0.1", "DATA_DIR": str(folder / "data")}
+def start_server(folder: Path, profile: str) -> tuple[subprocess.Popen[str], Place, str]:
+    """The server of a profile, where it is, and the operator's password that it printed."""
+    data = folder / "data"
+    place = Place(free_port(), data / "tls" / "server.crt" if profile == "production" else None)
+    env = {**os.environ, "PORT": str(place.port), "HOST": "127.0.0.1", "DATA_DIR": str(data)}
     log = (folder / "log").open("w+")
     process = subprocess.Popen(
-        [sys.executable, "manage.py", "up", "--no-demo"],
+        [sys.executable, "manage.py", *COMMANDS[profile]],
         cwd=ROOT,
         env=env,
         stdout=log,
@@ -135,16 +157,17 @@ def start_server(folder: Path, port: int) -> tuple[subprocess.Popen[str], str]:
     give_up_at = time.monotonic() + READY_S
     while time.monotonic() < give_up_at and process.poll() is None:
         told = re.search(r"user admin +password (\S+)", (folder / "log").read_text())
-        if told and _answers(port):
-            return process, told.group(1)
+        if told and _answers(place):
+            return process, place, told.group(1)
         time.sleep(0.2)
     process.terminate()
+    process.wait(STOP_S)
     raise SystemExit(f"the server does not come up:\n{(folder / 'log').read_text()[-2000:]}")
 
 
-def _answers(port: int) -> bool:
+def _answers(place: Place) -> bool:
     try:
-        Client(port, {}).call("GET", "/readyz")
+        Client(place, {}).call("GET", "/readyz")
     except (OSError, SystemExit):
         return False
     return True
@@ -152,32 +175,36 @@ def _answers(port: int) -> bool:
 
 def main() -> None:
     secs = float(sys.argv[1]) if len(sys.argv) > 1 else 5.0
-    port = free_port()
+    profile = os.environ.get("BENCH_PROFILE", "") or "embedded"
+    if profile not in COMMANDS:
+        raise SystemExit(f"BENCH_PROFILE is {profile}; there are {', '.join(COMMANDS)}")
     with tempfile.TemporaryDirectory(prefix="heteroflow-intake-") as name:
-        process, password = start_server(Path(name), port)
+        Path(name).chmod(0o711)  # PostgreSQL's account passes through
+        process, place, password = start_server(Path(name), profile)
         try:
             body = {"username": "admin", "password": password}
-            access = Client(port, {}).call("POST", "/api/v1/auth/token", body)["access"]
+            access = Client(place, {}).call("POST", "/api/v1/auth/token", body)["access"]
             signed_in = {"Authorization": f"Bearer {access}"}
-            operator = Client(port, signed_in)
+            operator = Client(place, signed_in)
             nodes = [
-                Node(port, operator.call("POST", "/api/v1/join-tokens", {})["token"], number)
+                Node(place, operator.call("POST", "/api/v1/join-tokens", {})["token"], number)
                 for number in range(NODES)
             ]
             for node in nodes:
                 node.beat()
             beats = together([node.beat for node in nodes[:CLIENTS]], secs)
-            readers = [Client(port, signed_in) for _ in range(CLIENTS)]
+            readers = [Client(place, signed_in) for _ in range(CLIENTS)]
             lists = together([lambda c=c: c.call("GET", "/api/v1/nodes") for c in readers], secs)  # type: ignore[misc]
             alive = together([lambda c=c: c.call("GET", "/api/v1/me") for c in readers], secs)  # type: ignore[misc]
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(STOP_S)
     names = ("per_s", "p50_ms", "p99_ms")
     found = {
         "heartbeats": dict(zip(names, (round(v, 2) for v in beats), strict=True)),
         "list_of_nodes": dict(zip(names, (round(v, 2) for v in lists), strict=True)),
         "me": dict(zip(names, (round(v, 2) for v in alive), strict=True)),
+        "profile": profile,
         "load_average": round(os.getloadavg()[0], 1),
     }
     print(json.dumps(found))
