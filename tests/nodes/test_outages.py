@@ -9,7 +9,7 @@ from tests.nodes.callers import callers
 from tests.nodes.fleet import CARDS, Fleet
 from tests.nodes.machine import Machine
 from tests.nodes.servers import SILENT_S
-from tests.production.traffic import traffic_of
+from tests.production.traffic import traffic_by
 from tests.stack import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
@@ -41,7 +41,7 @@ def test_a_killed_docker_comes_back_with_the_same_container(fleet: Fleet) -> Non
     before = two.containers(task["id"])
     (process,) = pids_of(two, task["id"])
     fleet.await_answer("kept")
-    with fleet.openai() as sdk, traffic_of(sdk, "kept", fleet.member) as traffic:
+    with fleet.openai() as sdk, traffic_by(sdk, "kept", fleet.member) as traffic:
         until(lambda: traffic.all_flow({}, 3), lambda: f"traffic flows: {traffic}")
         two.engine.kill()
         two.engine.restart()

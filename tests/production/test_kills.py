@@ -39,7 +39,7 @@ def await_every_loop(stack: ProductionStack, clock: SteadyClock, moment: float) 
 def traffic_that_is_counted_once(stack: ProductionStack) -> Iterator[Traffic]:
     """Each answered call has one row of usage; one whose answer was cut off may have one."""
     began = datetime.now(UTC)
-    with traffic_of(stack.openai(), stack.model, stack.api()) as traffic:
+    with traffic_of(stack) as traffic:
         until(lambda: traffic.all_flow({}, 3), lambda: f"traffic flows: {traffic}")
         yield traffic
 

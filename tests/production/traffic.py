@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 import openai
 
 from apps.ops.rest import Api, ApiRefusal
 from tests.fakes.tiny_model import ANSWER
+from tests.stack import Stack
 
 PAUSE_S = 0.1
 KINDS = ("model", "api")
@@ -51,8 +52,13 @@ class Traffic:
         return all(self.good[kind] >= since.get(kind, 0) + more for kind in KINDS)
 
 
+def traffic_of(stack: Stack) -> AbstractContextManager[Traffic]:
+    """Callers of a stack's demo model, and of the API as its member."""
+    return traffic_by(stack.openai(), stack.model, stack.api())
+
+
 @contextmanager
-def traffic_of(client: openai.OpenAI, model: str, api: Api) -> Iterator[Traffic]:
+def traffic_by(client: openai.OpenAI, model: str, api: Api) -> Iterator[Traffic]:
     """A caller of the model and one of the API, until the block ends."""
     seen, stop = Traffic(), threading.Event()
 
