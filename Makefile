@@ -11,7 +11,7 @@ BOOT = $(PYTHON) -m apps.ops.bootstrap
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-production check test install lock messages vendor password python engine-image bench bench-intake
+.PHONY: help run run-production check test install lock messages vendor password python engine-image bench bench-intake soak
 
 help: ## Show the doors
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,6 +44,10 @@ bench: install ## Compare the gateway with others (BENCH_ONLY=direct,nginx,ours;
 
 bench-intake: install ## Heartbeats and API calls a second of one embedded server
 	@$(VENV)/python -m bench.intake
+
+soak: export DURATION ?= 300
+soak: install ## Minutes of mixed traffic on the production profile, and a verdict (DURATION=300, seconds)
+	@$(VENV)/python -m bench.soak
 
 # The second and the third lock name no version that the first one does not.
 COMPILE = $(VENV)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \

@@ -130,14 +130,16 @@ class ProductionStack(Stack):
 
 
 @contextmanager
-def running_production(**environment: str) -> Iterator[ProductionStack]:
-    """A started stack; gone afterwards. Inside, this process believes its certificate."""
+def running_production(*, true_durations: bool = False, **environment: str) -> Iterator[ProductionStack]:
+    """A started stack; gone afterwards. Inside, this process believes its certificate. With
+    `true_durations` its periods are those of an installation."""
     folder = Path(tempfile.mkdtemp(prefix="heteroflow-production-"))
     folder.chmod(0o711)  # PostgreSQL's account passes through
     model = make_tiny_model(folder / "made", layers=2).rename(folder / "tiny.gguf")
     port, data_dir = free_port(), folder / "data"
     place = {"PORT": str(port), "DATA_DIR": str(data_dir)}
-    variables = {**SHORT_PERIODS, **LOOP_PERIODS, **place, **environment}
+    periods = {} if true_durations else {**SHORT_PERIODS, **LOOP_PERIODS}
+    variables = {**periods, **place, **environment}
     stack = ProductionStack(data_dir, port, model, clean_environment(**variables))
     before = os.environ.get("SSL_CERT_FILE")
     try:
