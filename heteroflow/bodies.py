@@ -11,6 +11,7 @@ from apps.core.errors import Refusal
 from apps.core.problems import build_problem
 
 AGENT_PATHS = "/agent/"
+FILE_PIECES = "/agent/v1/files"
 # A client that reads no answer before it has sent all sees a broken line instead of a 413. So much of
 # what is too long is therefore taken and dropped first.
 DROPPED_BYTES = 64 * 1024 * 1024
@@ -26,7 +27,8 @@ class _TooLarge(Exception):
 
 class BoundedBodies:
     """An ASGI app in front of Django. Answers 413 to a body that is, or says that it is, longer than
-    its address takes: AGENT_BODY_MAX_BYTES for agents, API_BODY_MAX_BYTES for all others."""
+    its address takes: FILE_CHUNK_BYTES for pieces of files, AGENT_BODY_MAX_BYTES for agents else,
+    API_BODY_MAX_BYTES for all others."""
 
     def __init__(self, application: Any) -> None:
         self._application = application
@@ -54,6 +56,9 @@ class BoundedBodies:
 
 def limit_of(path: str) -> int:
     """The longest body in bytes that an address may get at all."""
+    if path == FILE_PIECES:
+        pieces: int = settings.FILE_CHUNK_BYTES
+        return pieces
     is_agent = path.startswith(AGENT_PATHS)
     limit: int = settings.AGENT_BODY_MAX_BYTES if is_agent else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     return limit

@@ -46,15 +46,27 @@ def from_node(kind: type[M]) -> Callable[[Callable[[Caller, M], msgspec.Struct]]
 
     def wrap(answer: Callable[[Caller, M], msgspec.Struct]) -> View:
         def exchange(request: HttpRequest) -> msgspec.Struct:
-            contract = check_contract(request.headers.get(CONTRACT_HEADER))
-            node = check_credential(request.headers.get("Authorization"))
-            hidden = not settings.TRUSTED_PROXIES and any(name in request.headers for name in FORWARDED)
-            caller = Caller(node, contract, "" if hidden else _address(request))
-            return answer(caller, _read(request, kind))
+            return answer(_caller(request), _read(request, kind))
 
         return _view(exchange, answer, NODE)
 
     return wrap
+
+
+def bytes_from_node(answer: Callable[[Caller, HttpRequest], msgspec.Struct]) -> View:
+    """A view that takes a body of bytes, which it reads itself, of a node that has proved who it is."""
+
+    def exchange(request: HttpRequest) -> msgspec.Struct:
+        return answer(_caller(request), request)
+
+    return _view(exchange, answer, NODE)
+
+
+def _caller(request: HttpRequest) -> Caller:
+    contract = check_contract(request.headers.get(CONTRACT_HEADER))
+    node = check_credential(request.headers.get("Authorization"))
+    hidden = not settings.TRUSTED_PROXIES and any(name in request.headers for name in FORWARDED)
+    return Caller(node, contract, "" if hidden else _address(request))
 
 
 def from_stranger(kind: type[M]) -> Callable[[Callable[[str, M], msgspec.Struct]], View]:

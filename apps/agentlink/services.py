@@ -37,6 +37,7 @@ from apps.agentlink.guessing import check_guesses, count_guess
 from apps.agentlink.limits import LARGEST_ATTEMPT, check_attempt, storable
 from apps.core import holds, texts
 from apps.core.errors import Conflict, Refusal
+from apps.files.selectors import orders_for
 from apps.fleet import services as fleet
 from apps.fleet.models import Node
 from apps.fleet.services.alerts import raise_alert
@@ -77,13 +78,13 @@ def heartbeat(node: Node, request: HeartbeatRequest, *, address: str, now: datet
         raise Conflict(Code.CLAIM_SUPERSEDED)
     if outcome.accepted:  # a repeated or overtaken list is not the present one
         workloads.reconcile_node(node=node, running=request.running, now=now)
-    desired = desired_of(node)
+    desired, orders = desired_of(node), orders_for(node)
     if holds.is_held(holds.REMOVALS):
-        return HeartbeatReply("", complete=False, tasks=removes_nothing(desired, request.running))
+        return HeartbeatReply("", False, removes_nothing(desired, request.running), orders)
     desired_hash = wire.hash_desired(desired)
     if desired_hash == request.desired_hash:
-        return HeartbeatUnchanged(desired_hash)
-    return HeartbeatReply(desired_hash, complete=True, tasks=desired)
+        return HeartbeatUnchanged(desired_hash, orders)
+    return HeartbeatReply(desired_hash, True, desired, orders)
 
 
 def removes_nothing(desired: list[DesiredTask], running: list[RunningReport]) -> list[DesiredTask]:

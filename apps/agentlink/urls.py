@@ -10,4 +10,6 @@ urlpatterns = [
     path("claims", views.claims, name="agent-claims"),
     path("reports", views.reports, name="agent-reports"),
     path("logs", views.logs, name="agent-logs"),
+    path("file-answers", views.file_answers, name="agent-file-answers"),
+    path("files", views.file_pieces, name="agent-files"),
 ]

@@ -3,6 +3,8 @@
 from agent.contract.messages import (
     ClaimAnswer,
     ClaimRequest,
+    FileAnswer,
+    FileReply,
     HeartbeatAnswer,
     HeartbeatRequest,
     JoinReply,
@@ -12,8 +14,10 @@ from agent.contract.messages import (
     ReportReply,
     ReportRequest,
 )
-from apps.agentlink import services
-from apps.agentlink.exchange import Caller, from_node, from_stranger
+from django.http import HttpRequest
+
+from apps.agentlink import files, services
+from apps.agentlink.exchange import Caller, bytes_from_node, from_node, from_stranger
 from apps.core.clock import utc_now
 
 
@@ -45,3 +49,15 @@ def reports(caller: Caller, request: ReportRequest) -> ReportReply:
 def logs(caller: Caller, request: LogRequest) -> LogReply:
     """POST /agent/v1/logs"""
     return services.take_log(caller.node, request, contract=caller.contract, now=utc_now())
+
+
+@from_node(FileAnswer)
+def file_answers(caller: Caller, request: FileAnswer) -> FileReply:
+    """POST /agent/v1/file-answers"""
+    return files.take_answer(caller.node, request, now=utc_now())
+
+
+@bytes_from_node
+def file_pieces(caller: Caller, request: HttpRequest) -> FileReply:
+    """POST /agent/v1/files?incarnation=&request_id=&offset=&size=&version=&sha256="""
+    return files.take_piece(caller.node, request.GET, request, now=utc_now())

@@ -5,13 +5,15 @@ from django.utils.translation import gettext_lazy as _
 
 FILES: dict[str, Promise] = {
     "path_not_mounted": _(
-        "%(field)s is %(value)s; it must be an absolute path on the node, in what the task mounts: %(mounts)s."
+        "%(field)s is %(value)s; it must be an absolute path on the node, in what the task mounts:"
+        " %(mounts)s."
     ),
     "file_no_node": _("The task was never placed on a node that is still here, so it has no files."),
     "file_requests_open": _(
-        "%(open)s file requests of this tenant wait for their nodes; at most %(max)s may. Wait, or delete some."
+        "%(open)s file requests of this tenant wait for their nodes; at most %(max)s may. Wait, or delete"
+        " some."
     ),
-    "file_not_ready": _("The file is not here yet: the request is %(status)s. Ask for the request itself."),
+    "file_not_ready": _("The file is not here yet: the request is %(now)s. Ask for the request itself."),
     "file_is_a_list": _("The request asked for a list; its entries stand in the request itself."),
     "file_bytes_gone": _("The file's bytes are not in the store any more; ask for the file again."),
     "file_closed": _("The file request is closed; nothing more is taken for it."),
@@ -22,8 +24,8 @@ FILES: dict[str, Promise] = {
     "file_unreadable": _("The node's agent may not read %(path)s."),
     "file_changed": _("%(path)s was replaced or cut while it was sent; ask for it again."),
     "file_quota": _(
-        "The file has %(size_mb)s MB, but of the %(limit_mb)s MB that the tenant's files may take here %(used_mb)s"
-        " MB are taken. Delete file requests, or wait until they expire."
+        "The file has %(size_mb)s MB, but of the %(limit_mb)s MB that the tenant's files may take here"
+        " %(used_mb)s MB are taken. Delete file requests, or wait until they expire."
     ),
     "file_no_answer": _("The node sent nothing for %(after_s)s s; ask again when it is online."),
     "did_request_file": _("asked for files of the task"),

@@ -44,6 +44,7 @@ INSTALLED_APPS = [
     "apps.routing.apps.RoutingConfig",
     "apps.usage.apps.UsageConfig",
     "apps.streams.apps.StreamsConfig",
+    "apps.files.apps.FilesConfig",
     "apps.scheduling.apps.SchedulingConfig",
     "apps.recovery.apps.RecoveryConfig",
     "apps.gateway.apps.GatewayConfig",
@@ -267,6 +268,15 @@ LOG_POLL_S = env.float("LOG_POLL_S", default=3.0)  # a live log looks by itself,
 LOG_KEEP_BYTES = env.int("LOG_KEEP_BYTES", default=64 * 1024 * 1024)  # of one attempt; the oldest go
 LOG_STORE_BYTES = env.int("LOG_STORE_BYTES", default=20 * 1024**3)  # of all; the oldest go
 LOG_TIDY_PERIOD_S = env.float("LOG_TIDY_PERIOD_S", default=600.0)
+
+# Files of tasks that people ask for (AGENT-12): the bytes of one piece, what a tenant's may take and how many
+# of its requests may wait, when a node's silence ends one, and when a request goes with what came for it.
+FILE_CHUNK_BYTES = env.int("FILE_CHUNK_BYTES", default=64 * 1024 * 1024)
+FILE_TENANT_BYTES = env.int("FILE_TENANT_BYTES", default=20 * 1024**3)
+FILE_REQUESTS_OPEN = env.int("FILE_REQUESTS_OPEN", default=32)
+FILE_WAIT_S = env.float("FILE_WAIT_S", default=600.0)
+FILE_KEEP_S = env.float("FILE_KEEP_S", default=86400.0)
+FILE_TIDY_PERIOD_S = env.float("FILE_TIDY_PERIOD_S", default=60.0)
 
 # The embedded profile's processes (`manage.py up`).
 TICKS_AT_ONCE = env.int("TICKS_AT_ONCE", default=4)

@@ -56,6 +56,12 @@ SENT: dict[tuple[str, str], Any] = {
     ("POST", "api/v1/task-groups/<slug:group_id>/stop"): {},
     ("POST", "api/v1/task-groups/<slug:group_id>/start"): lambda e: _stopped(e),
     ("POST", "api/v1/tasks/<slug:task_id>/stop"): {},
+    ("POST", "api/v1/file-requests"): lambda e: {
+        "task_id": e.id_of("task"),
+        "request_type": "list",
+        "target_path": "/zebra/deep",
+    },
+    ("DELETE", "api/v1/file-requests/<str:request_id>"): {},
     ("PUT", "api/v1/model-routes/<slug:route_id>"): {"weight": 7},
     ("PUT", "api/v1/gateway/endpoints/<slug:endpoint_id>"): {"name": "other"},
     ("DELETE", "api/v1/gateway/endpoints/<slug:endpoint_id>"): {},

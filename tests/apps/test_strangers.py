@@ -216,6 +216,8 @@ FROM_NODES = {
             {"sequence": 1, "task_id": "{task}", "attempt": 1, "phase": "leaving", "observed": "gone"}
         ],
     },
+    "agent-file-answers": {"type": "file", "incarnation": "run-1", "request_id": "{task}"},
+    "agent-files": {},  # its address says which; another node's is `tests/apps/files`' matter
     "agent-logs": {
         "type": "log",
         "incarnation": "run-1",
@@ -252,7 +254,7 @@ def test_another_node_learns_and_changes_nothing(address, estate, strangers):
             transaction.set_rollback(True)
         answers.append((answer.status_code, plain(answer.content.decode(), [task])))
     assert answers[0] == answers[1]
-    if address.name in ("agent-claims", "agent-reports", "agent-logs"):
+    if address.name in ("agent-claims", "agent-reports", "agent-logs", "agent-file-answers"):
         assert answers[0][0] == 403 and '"not_this_nodes"' in answers[0][1], answers
 
 

@@ -194,4 +194,6 @@ def test_every_address_says_whom_it_is_for():
         "claims": "node",
         "reports": "node",
         "logs": "node",
+        "file-answers": "node",
+        "files": "node",
     }

@@ -111,7 +111,7 @@ def test_a_steady_heartbeat_is_cheap(agent, node, placed):
             answer = agent.post("heartbeat", beat)
         assert isinstance(answer, m.HeartbeatUnchanged)
     queries = [q["sql"] for q in seen if not q["sql"].startswith(("SAVEPOINT", "RELEASE", "BEGIN", "COMMIT"))]
-    assert len(queries) <= 8, "\n".join(queries)
+    assert len(queries) <= 9, "\n".join(queries)
     writes = [sql for sql in queries if not sql.startswith("SELECT")]
     assert len(writes) == 1, "only when it was last seen: " + "\n".join(writes)
 

@@ -9,6 +9,7 @@ from agent.contract.states import State
 from apps.alerts.models import Alert, Delivery, Webhook
 from apps.catalog.models import CatalogModel
 from apps.core.models import AuditEntry, Lease, PublishedVersion, TickRun
+from apps.files.models import FileRequest
 from apps.fleet.models import Port
 from apps.routing.models import InferenceEndpoint, ModelRoute
 from apps.streams.models import LogChunk
@@ -77,6 +78,16 @@ def full(operator: User) -> dict[str, Any]:
     Lease.objects.create(name="scheduling.place")
     PublishedVersion.objects.update_or_create(name="gateway")
     LogChunk.objects.create(task=task, attempt=1, start=0, end=3, file="logs/x", created_at=NOW)
+    FileRequest.objects.create(
+        task=task,
+        node=node,
+        created_by=member,
+        kind="download",
+        path="/data/mine",
+        created_at=NOW,
+        touched_at=NOW,
+        expires_at=NOW,
+    )
     factories.make_session(operator)
     factories.make_invitation(tenant, member)
     AuditEntry.objects.create(

@@ -63,7 +63,8 @@ def test_every_model_of_ours_is_registered() -> None:
         "CardSample",
         "Liveness",
         "CardClaim",
-    }  # shown on their node's, card's, claim's page
+        "FilePiece",
+    }  # shown on their node's, card's, claim's, file request's page
     missing = {m.__name__ for m in ours - set(admin.site._registry)} - inline
     assert not missing
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from agent.contract.states import State
 from apps.core import ids
+from apps.files.models import FileRequest
 from apps.routing.models import InferenceEndpoint, ModelRoute
 from apps.tenants.models import Role
 from apps.workloads.models import Event
@@ -39,6 +40,19 @@ class Estate:
         Event.objects.create(
             group=group, task=task, code="created", actor=self.owner.username, at=factories.NOW
         )
+        fetched = FileRequest.objects.create(
+            task=task,
+            node=node,
+            created_by=self.owner,
+            kind="download",
+            path=f"/{MARK}/weights",
+            status="ready",
+            size=0,
+            sha256="0" * 64,
+            created_at=factories.NOW,
+            touched_at=factories.NOW,
+            expires_at=factories.NOW,
+        )
         session = factories.make_session(self.owner)
         link = factories.make_invitation(tenant, self.owner)
         self.rows: dict[str, Any] = {
@@ -52,6 +66,7 @@ class Estate:
             "task": task,
             "route": route,
             "endpoint": endpoint,
+            "file": fetched,
         }
 
     def id_of(self, kind: str) -> str:
@@ -75,4 +90,4 @@ class Estate:
 
 def nobodys_id(kind: str) -> str:
     """An id of the right shape that no row has."""
-    return ids.new_id(kind)
+    return ids.new_id("file_request" if kind == "file" else kind)
