@@ -36,9 +36,11 @@ class Phase(StrEnum):
 
 
 class Desired(StrEnum):
-    """What the server wants an agent to make true for one attempt of a task."""
+    """What is wanted of a task. An agent is told `run` or `stop` for an attempt; `sleep` rests in rows only,
+    and goes over the wire as `stop` with a SleepOrder."""
 
     RUN = "run"
+    SLEEP = "sleep"
     STOP = "stop"
 
 

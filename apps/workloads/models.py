@@ -93,7 +93,8 @@ class Task(models.Model):
     estimated_gpu_memory_mb = models.PositiveIntegerField(null=True)
     timeout_seconds = models.PositiveIntegerField(null=True)
     pull_credentials = EncryptedTextField(blank=True, default="")
-    # `stop` once somebody asked for it: recovery then rebuilds nothing
+    # What was asked for last. `stop`: recovery rebuilds nothing. `sleep`: asleep, or on its way there; a
+    # sleeping task of which `run` is wanted has been asked to wake and waits for its node or card (LIFE-04).
     desired = models.CharField(max_length=10, choices=choices(Desired), default=Desired.RUN)
     # progress
     state = models.CharField(max_length=20, choices=choices(State), default=State.PENDING, db_index=True)

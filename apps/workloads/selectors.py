@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Count, Q, QuerySet, Sum
 
-from agent.contract.messages import DesiredTask
+from agent.contract.messages import DesiredTask, SleepOrder
 from agent.contract.states import Desired, Phase, State
 from agent.engines.catalog import engine_from_image
 from apps.fleet.models import Node, Port
@@ -15,7 +15,7 @@ from apps.tenants import scope
 from apps.tenants.models import Tenant
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Claim, Event, Task, TaskGroup
-from apps.workloads.policy.moves import RUNS_ON_NODE
+from apps.workloads.policy.moves import RUNS_ON_NODE, is_falling_asleep
 
 ENGINE_LABEL = "heteroflow.engine"
 
@@ -61,20 +61,44 @@ def engine_of(task: Task) -> str:
     return choose_engine(task.engine, task.group.labels, task.image)
 
 
+# What an order depends on; the rest of a task, secrets among it, is not read for it.
+_ORDERED_BY = ("public_id", "attempt", "state", "phase", "desired", "node_id")
+
+
 def desired_of(node: Node) -> list[DesiredTask]:
     """What the server wants of a node, from its live claims: every attempt that may exist there."""
-    rows = Claim.objects.filter(node=node, released_at__isnull=True).values_list(
-        "task__public_id", "attempt", "task__attempt", "task__state"
+    claims = (
+        Claim.objects.filter(node=node, released_at__isnull=True)
+        .select_related("task")
+        .only("attempt", "node_id", *(f"task__{name}" for name in _ORDERED_BY))
     )
     return [
         DesiredTask(
-            task_id=task_id,
-            attempt=attempt,
-            desired=Desired.RUN if attempt == current and state in RUNS_ON_NODE else Desired.STOP,
+            task_id=claim.task.public_id,
+            attempt=claim.attempt,
+            desired=Desired.RUN if _is_wanted(claim) else Desired.STOP,
             stop_grace_seconds=settings.STOP_GRACE_S,
+            sleep=_sleep_order() if _is_to_sleep(claim) else None,
         )
-        for task_id, attempt, current, state in rows
+        for claim in claims
     ]
+
+
+def _is_wanted(claim: Claim) -> bool:
+    task = claim.task
+    return claim.attempt == task.attempt and task.state in RUNS_ON_NODE and not _is_to_sleep(claim)
+
+
+def _is_to_sleep(claim: Claim) -> bool:
+    """Asleep, or on its way there; while it is wanted there: one without a place is only to be removed."""
+    task = claim.task
+    asleep = task.state == State.SLEEPING and task.node_id == claim.node_id
+    falling = is_falling_asleep(State(task.state), Phase(task.phase), Desired(task.desired))
+    return claim.attempt == task.attempt and (asleep or falling)
+
+
+def _sleep_order() -> SleepOrder:
+    return SleepOrder(drain_seconds=settings.SLEEP_DRAIN_S, settle_seconds=settings.SLEEP_SETTLE_S)
 
 
 @dataclass(frozen=True)

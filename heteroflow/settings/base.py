@@ -236,6 +236,10 @@ START_DEADLINE_S = env.float("START_DEADLINE_S", default=3900.0)
 CLAIM_DEADLINE_S = env.float("CLAIM_DEADLINE_S", default=60.0)
 STOP_DEADLINE_S = env.float("STOP_DEADLINE_S", default=120.0)
 STOP_GRACE_S = env.float("STOP_GRACE_S", default=10.0)
+# Sleep: how long running calls may go on, and for how long there must be none before the engine is put down:
+# more than a gateway needs to see that the replica left the routes.
+SLEEP_DRAIN_S = env.float("SLEEP_DRAIN_S", default=60.0)
+SLEEP_SETTLE_S = env.float("SLEEP_SETTLE_S", default=3.0)
 # While every node is silent at once the fault is taken to be on this side for so long.
 ALL_SILENT_S = env.float("ALL_SILENT_S", default=300.0)
 REBUILD_MAX = env.int("REBUILD_MAX", default=5)

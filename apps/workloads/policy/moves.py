@@ -5,7 +5,7 @@ Pure: no Django, no clock.
 
 from collections.abc import Collection
 
-from agent.contract.states import State
+from agent.contract.states import Desired, Phase, State
 
 S = State
 
@@ -27,6 +27,9 @@ RUNS_ON_NODE = frozenset({S.SCHEDULING, S.RUNNING, S.DRAINING, S.WAKING})
 
 # Of those, the ones in which it is meant to serve; `draining` is on its way out.
 SERVING = RUNS_ON_NODE - {S.DRAINING}
+
+# States in which an agent may take an attempt on: a wake does so where the container is gone (SLEEP-03).
+CLAIMABLE = frozenset({S.SCHEDULING, S.WAKING})
 
 # States of a task that holds nothing on a node, or only what its node has yet to give back.
 ENDED = frozenset({S.STOPPED, S.COMPLETED, S.FAILED})
@@ -57,3 +60,15 @@ def derive_group_state(states: Collection[State]) -> State:
         if state in present:
             return state
     return State.COMPLETED if present == {State.COMPLETED} else State.STOPPED
+
+
+def is_falling_asleep(state: State, phase: Phase, desired: Desired) -> bool:
+    """Whether a task's node has been told to put it to sleep and has not confirmed it. A draining task
+    whose phase is still `ready` has left the routes only: it may be called back."""
+    return state == State.DRAINING and phase == Phase.LEAVING and desired != Desired.STOP
+
+
+def is_wake_requested(state: State, desired: Desired) -> bool:
+    """Whether somebody asked a task to wake that can not yet: its node is offline, its card is lent, or
+    it is still falling asleep."""
+    return state in (State.SLEEPING, State.DRAINING) and desired == Desired.RUN

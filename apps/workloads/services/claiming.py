@@ -10,10 +10,12 @@ from django.db.models import F, Q
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import HealthCheck, PortMapping, TaskSpec
-from agent.contract.states import Parallelism, Phase, State, TaskType
+from agent.contract.states import Parallelism, Phase, TaskType
+from agent.engines.catalog import get_engine
 from apps.core.secrets import derive_engine_key
 from apps.fleet.models import Duty, Liveness, Node, Port
 from apps.workloads.models import Claim, Task
+from apps.workloads.policy.moves import CLAIMABLE
 from apps.workloads.selectors import engine_of
 from apps.workloads.state import lock_groups
 
@@ -41,25 +43,30 @@ def claim_task(
         if claim is None:
             return reason(Code.CLAIM_UNKNOWN)
         task = claim.task
-        if claim.released_at is not None or task.attempt != attempt or task.state != State.SCHEDULING:
+        if claim.released_at is not None or task.attempt != attempt or task.state not in CLAIMABLE:
             return reason(Code.CLAIM_LOST)
         taken = Claim.objects.filter(
             Q(incarnation="") | Q(incarnation=incarnation), pk=claim.pk, released_at__isnull=True
         ).update(incarnation=incarnation, claimed_at=claim.claimed_at or now)
         if not taken:
             return reason(Code.CLAIM_LOST)
-        Task.objects.filter(pk=task.pk, attempt=attempt, state=State.SCHEDULING, phase=Phase.PLACED).update(
+        Task.objects.filter(pk=task.pk, attempt=attempt, state=task.state, phase=Phase.PLACED).update(
             phase=Phase.CLAIMED,
             version=F("version") + 1,
-            deadline_at=now + timedelta(seconds=_patience_s(task)),
+            deadline_at=now + timedelta(seconds=patience_s(task)),
         )
         return _build_spec(claim)
 
 
-def _patience_s(task: Task) -> float:
+def patience_s(task: Task) -> float:
     """How long a start may take before the server ends it by itself. The agent judges a load, with
     progress up to a cap of its own (AGENT-08); this is for one that never does, so it comes later."""
     return settings.START_DEADLINE_S + float((task.group.health_check or {}).get("start_period_seconds", 0))
+
+
+def _can_sleep(engine: str) -> bool:
+    known = get_engine(engine)
+    return known is not None and known.can_sleep
 
 
 def _build_spec(claim: Claim) -> TaskSpec:
@@ -91,5 +98,6 @@ def _build_spec(claim: Claim) -> TaskSpec:
         tensor_parallel=len(shares) if group.parallelism == Parallelism.TENSOR_PARALLEL else 1,
         timeout_seconds=task.timeout_seconds,
         engine_key=derive_engine_key(task.public_id, claim.attempt) if engine else "",
+        sleep_enabled=group.task_type == TaskType.INFERENCE and _can_sleep(engine),
         pull_credentials=json.loads(task.pull_credentials) if task.pull_credentials else None,
     )

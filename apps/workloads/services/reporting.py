@@ -10,13 +10,20 @@ from django.db import transaction
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import RunningReport, TaskReport
-from agent.contract.states import Observed, Phase, State, TaskType
+from agent.contract.states import Desired, Observed, Phase, State, TaskType
 from apps.core import hints, versions
 from apps.core.masking import mask
 from apps.fleet.models import Liveness, Node, Port
-from apps.workloads.models import Claim, Task
-from apps.workloads.policy.moves import RUNS_ON_NODE
-from apps.workloads.policy.reconcile import Outcome, is_missing, judge_report, next_rebuild
+from apps.workloads.models import Claim, Event, Task
+from apps.workloads.policy.moves import CLAIMABLE, RUNS_ON_NODE, is_wake_requested
+from apps.workloads.policy.reconcile import (
+    Outcome,
+    Standing,
+    is_missing,
+    judge_absence,
+    judge_report,
+    next_rebuild,
+)
 from apps.workloads.state import lock_groups, move_of, transition
 
 log = logging.getLogger("heteroflow.workloads")
@@ -52,28 +59,92 @@ def apply_report(*, node: Node, incarnation: str, report: TaskReport, now: datet
             if report.observed in (Observed.EXITED, Observed.GONE):
                 release(claim, now=now)
             return
-        outcome = judge_report(State(claim.task.state), TaskType(claim.task.group.task_type), report)
+        outcome = judge_report(standing_of(claim.task), report)
         _carry_out(claim, outcome, report, actor=node.public_id, now=now)
+        note_moments(claim.task, report.notes, by=node.public_id, now=now)
 
 
-def _carry_out(claim: Claim, outcome: Outcome, report: TaskReport, *, actor: str, now: datetime) -> None:
+def standing_of(task: Task) -> Standing:
+    """What the server knows of a task, for the rules."""
+    return Standing(
+        state=State(task.state),
+        task_type=TaskType(task.group.task_type),
+        phase=Phase(task.phase),
+        desired=Desired(task.desired),
+        reason_code=task.reason_code,
+        placed=task.node_id is not None,
+    )
+
+
+def _carry_out(
+    claim: Claim, outcome: Outcome, report: TaskReport | None, *, actor: str, now: datetime
+) -> None:
     task = claim.task
     if outcome.to is not None:
+        why = outcome.reason or reason(Code.INTERNAL)
+        if outcome.via is not None:
+            transition(
+                move_of(task, outcome.via, reason(Code.READY), running_since=now), actor=actor, now=now
+            )
+            task.refresh_from_db()
         fields: dict[str, Any] = {"phase": outcome.phase or Phase.NONE}
         if outcome.to == State.RUNNING:
             fields["running_since"] = now
         if outcome.to == State.PENDING:
             fields |= {"node_id": None, "running_since": None}
+        if outcome.to == State.SLEEPING:
+            fields |= ASLEEP_FIELDS
         if outcome.to == State.FAILED:
             fields["last_error"] = last_error(outcome.reason, report, now)
-        why = outcome.reason or reason(Code.INTERNAL)
         transition(move_of(task, outcome.to, why, **fields), actor=actor, now=now)
-    elif outcome.phase is not None and outcome.phase != task.phase:
-        Task.objects.filter(pk=task.pk, attempt=task.attempt).update(phase=outcome.phase)
-        if task.state == State.RUNNING:
-            versions.bump()
+    else:
+        _adjust(task, outcome, actor=actor, now=now)
+    if outcome.vacant:
+        vacate(claim)
     if outcome.over:
         release(claim, now=now)
+
+
+# One that sleeps in good order has run well: its rebuilds count anew, and so does how long it runs.
+ASLEEP_FIELDS: dict[str, Any] = {"running_since": None, "rebuilds": 0}
+
+
+def _adjust(task: Task, outcome: Outcome, *, actor: str, now: datetime) -> None:
+    """Phase and reason of a task whose state stays."""
+    values: dict[str, Any] = {}
+    if outcome.phase is not None and outcome.phase != task.phase:
+        values["phase"] = outcome.phase
+    if outcome.reason is not None:
+        values |= {"reason_code": outcome.reason.code, "reason_params": outcome.reason.params}
+        note_moments(task, [outcome.reason], by=actor, now=now)
+    if values:
+        Task.objects.filter(pk=task.pk, attempt=task.attempt).update(**values)
+    if task.state == State.RUNNING and "phase" in values:
+        versions.bump()
+    if outcome.vacant and task.state in CLAIMABLE and task.node is not None:
+        hints.look(task.node.public_id)
+
+
+def note_moments(task: Task, moments: Iterable[Reason], *, by: str, now: datetime) -> None:
+    """Events of a task that are no moves: what was done otherwise than asked, what is waited for."""
+    Event.objects.bulk_create(
+        Event(
+            group_id=task.group_id,
+            task=task,
+            attempt=task.attempt,
+            code=moment.code,
+            params=moment.params,
+            actor=by,
+            at=now,
+        )
+        for moment in moments
+    )
+
+
+def vacate(claim: Claim) -> None:
+    """Nothing of an attempt is on its node any more, but its place, card and ports are kept for it: a run of
+    the agent may take it on anew (SLEEP-03). Harmless to repeat."""
+    Claim.objects.filter(pk=claim.pk, released_at__isnull=True).update(incarnation="", claimed_at=None)
 
 
 def last_error(why: Reason | None, report: TaskReport | None, now: datetime) -> dict[str, Any]:
@@ -124,7 +195,7 @@ def reconcile_node(*, node: Node, running: Iterable[RunningReport], now: datetim
 
 def end_attempt(claim: Claim, why: Reason, *, now: datetime, actor: str) -> int:
     """An attempt is known to be gone from its node without a report of its own: free it and move its
-    task on (rebuilt, stopped or failed). 0 where somebody else did."""
+    task on (rebuilt, stopped or failed), or keep its place where it sleeps. 0 where nothing changed."""
     with transaction.atomic():
         lock_groups([claim.task_id])
         fresh = (
@@ -132,6 +203,11 @@ def end_attempt(claim: Claim, why: Reason, *, now: datetime, actor: str) -> int:
         )
         if fresh is None:
             return 0
+        current = fresh.attempt == fresh.task.attempt and why.code != Code.NODE_REMOVED
+        kept = judge_absence(standing_of(fresh.task)) if current else None
+        if kept is not None:
+            _carry_out(fresh, kept, None, actor=actor, now=now)
+            return 1
         release(fresh, now=now)
         if fresh.attempt == fresh.task.attempt:
             move_off(fresh.task, why, actor=actor, now=now)
@@ -140,16 +216,21 @@ def end_attempt(claim: Claim, why: Reason, *, now: datetime, actor: str) -> int:
 
 def move_off(task: Task, why: Reason, *, actor: str, now: datetime) -> bool:
     """Move a task whose attempt is lost: an inference task waits for a new place while rebuilds are
-    left, other work fails, what was leaving is stopped. An agent's restart costs no rebuild: its
-    engines go with it and start again (AGENT-03); nor does a node that an operator deleted."""
+    left, other work fails, what was leaving is stopped, what sleeps or falls asleep stays asleep unless it
+    was asked to wake. An agent's restart costs no rebuild: its engines go with it and start again
+    (AGENT-03); nor does a node that an operator deleted, nor a wake (SLEEP-04)."""
     state = State(task.state)
     if state == State.STOPPING:
         return transition(
             move_of(task, State.STOPPED, reason(Code.STOP_CONFIRMED), phase=Phase.NONE), actor=actor, now=now
         )
-    if state not in RUNS_ON_NODE:
+    if state == State.DRAINING and task.desired != Desired.STOP:
+        asleep = move_of(task, State.SLEEPING, why, phase=Phase.NONE, **ASLEEP_FIELDS)
+        return transition(asleep, actor=actor, now=now)
+    waits_to_wake = is_wake_requested(state, Desired(task.desired))
+    if state not in RUNS_ON_NODE and not waits_to_wake:
         return False
-    free = why.code in (Code.AGENT_RESTARTED, Code.NODE_REMOVED)
+    free = waits_to_wake or why.code in (Code.AGENT_RESTARTED, Code.NODE_REMOVED)
     rebuild = task.rebuilds if free else rebuild_after(task, now)
     error = last_error(why, None, now)
     if state == State.DRAINING or task.group.task_type != TaskType.INFERENCE or rebuild is None:

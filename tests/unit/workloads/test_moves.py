@@ -1,14 +1,16 @@
 """The table of moves and what follows from it."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.contract.codes import Code
 from agent.contract.messages import TaskReport
-from agent.contract.states import Observed, Phase, State, TaskType
+from agent.contract.states import Desired, Observed, Phase, State, TaskType
 from apps.workloads.policy.moves import MOVES, derive_group_state, is_allowed
-from apps.workloads.policy.reconcile import is_missing, judge_report, next_rebuild
+from apps.workloads.policy.reconcile import Standing, is_missing, judge_report, next_rebuild
 
 ALLOWED = """
 pending: scheduling stopped failed
@@ -71,27 +73,43 @@ def report(observed: Observed, phase: Phase = Phase.NONE, exit_code: int | None 
     st.sampled_from(TaskType),
     st.sampled_from(Observed),
     st.none() | st.integers(0, 255),
+    st.sampled_from(Phase),
+    st.sampled_from(Desired),
+    st.sampled_from(["", Code.WAKE_REQUESTED, Code.SLEEP_UNCONFIRMED, Code.ASLEEP_NO_CONTAINER]),
+    st.booleans(),
 )
 def test_no_report_asks_for_an_impossible_move(
-    state: State, task_type: TaskType, observed: Observed, exit_code: int | None
+    state: State,
+    task_type: TaskType,
+    observed: Observed,
+    exit_code: int | None,
+    phase: Phase,
+    desired: Desired,
+    reason_code: str,
+    placed: bool,
 ) -> None:
-    outcome = judge_report(state, task_type, report(observed, Phase.LOADING, exit_code))
-    assert outcome.to is None or is_allowed(state, outcome.to)
-    assert outcome.over == (observed in (Observed.EXITED, Observed.GONE))
+    standing = Standing(state, task_type, phase, desired, reason_code, placed)
+    outcome = judge_report(standing, report(observed, Phase.LOADING, exit_code))
+    steps = [state, *(step for step in (outcome.via, outcome.to) if step is not None)]
+    assert all(is_allowed(*pair) for pair in pairwise(steps))
+    ended = observed in (Observed.EXITED, Observed.GONE)
+    assert (outcome.over or outcome.vacant) == ended and not (outcome.over and outcome.vacant)
 
 
 @pytest.mark.req("LIFE-02", "LIFE-08")
 def test_an_inference_task_that_exits_with_zero_has_failed() -> None:
     ended = report(Observed.EXITED, exit_code=0)
-    assert judge_report(State.RUNNING, TaskType.INFERENCE, ended).to == State.FAILED
-    assert judge_report(State.RUNNING, TaskType.TRAINING, ended).to == State.COMPLETED
+    assert judge_report(Standing(State.RUNNING, TaskType.INFERENCE), ended).to == State.FAILED
+    assert judge_report(Standing(State.RUNNING, TaskType.TRAINING), ended).to == State.COMPLETED
 
 
 @pytest.mark.req("LIFE-08")
 def test_a_loading_engine_stays_scheduling() -> None:
-    outcome = judge_report(State.SCHEDULING, TaskType.INFERENCE, report(Observed.STARTING, Phase.LOADING))
+    outcome = judge_report(
+        Standing(State.SCHEDULING, TaskType.INFERENCE), report(Observed.STARTING, Phase.LOADING)
+    )
     assert outcome.to is None and outcome.phase == Phase.LOADING
-    ready = judge_report(State.SCHEDULING, TaskType.INFERENCE, report(Observed.READY, Phase.READY))
+    ready = judge_report(Standing(State.SCHEDULING, TaskType.INFERENCE), report(Observed.READY, Phase.READY))
     assert ready.to == State.RUNNING and ready.reason is not None and ready.reason.code == Code.READY
 
 
