@@ -13,375 +13,351 @@ from django.utils.translation import gettext_lazy as _
 from apps.core.texts_files import FILES
 from apps.core.texts_sleep import SLEEP
 
-TEXTS: dict[str, Promise] = (
-    FILES
-    | SLEEP
-    | {
-        # the request as a whole
-        "invalid": _("The request breaks the rules named in `errors`."),
-        "not_found": _("There is no such object, or you may not see it."),
-        "forbidden": _("Your role does not allow this."),
-        "not_signed_in": _("Sign in first: no valid session or access token came with the request."),
-        "sign_in_failed": _("User name and password do not match an active account."),
-        "sign_in_locked": _("Too many failed attempts; try again in %(retry_after_s)s s."),
-        "metrics_token_wrong": _("Send METRICS_TOKEN as a bearer token to read the metrics."),
-        "malformed_json": _("The body is not valid JSON."),
-        "not_an_object": _("The body must be a JSON object."),
-        "body_too_large": _("The body is too large."),
-        "unsupported_media_type": _("Send application/json."),
-        "method_not_allowed": _("This address does not take that method."),
-        "throttled": _("Too many requests; try again in %(retry_after_s)s s."),
-        "database_away": _("The database does not answer; try again shortly."),
-        "unavailable": _("A part of the platform is away; try again shortly."),
-        "internal": _("Something unexpected went wrong; the request id leads to the log line."),
-        # fields
-        "required": _("%(field)s is required."),
-        "unknown_field": _("%(field)s is not a field of this request; check its spelling or remove it."),
-        "field_belongs_in_task": _("%(field)s belongs inside `task`, as task.%(field)s."),
-        "not_offered": _("%(field)s can not be set: %(why)s"),
-        "wrong_type": _("%(field)s must be %(expected)s."),
-        "out_of_range": _("%(field)s is %(value)s; it must be from %(min)s to %(max)s."),
-        "not_a_choice": _("%(field)s is %(value)s; it must be one of: %(choices)s."),
-        "too_long": _("%(field)s is longer than %(max)s characters."),
-        "blank": _("%(field)s must not be blank."),
-        "bad_characters": _(
-            "%(field)s holds characters that are not allowed there (control characters or NUL)."
-        ),
-        "bad_name": _(
-            "%(field)s is %(value)s; use letters, digits, dot, underscore, colon, slash and hyphen,"
-            " without blanks."
-        ),
-        "bad_image": _("%(field)s is %(value)s; an image is written name:tag or name@sha256:digest."),
-        "model_name_from_name": _(
-            "%(field)s is absent, so callers would send the name %(value)s; for that it may hold letters, digits,"
-            " dot, underscore, colon, slash and hyphen only, without blanks. Send a model_name, or rename."
-        ),
-        "bad_key": _("%(field)s has the key %(value)s; use letters, digits and underscores, a letter first."),
-        "bad_volume": _("%(field)s is %(value)s; a volume is written /on/the/node:/in/the/container[:ro]."),
-        "bad_url_path": _("%(field)s is %(value)s; it must begin with a slash and hold no blanks."),
-        "bad_time_zone": _(
-            "%(field)s is %(value)s; use a name of the time zone database, such as Asia/Shanghai."
-        ),
-        "bad_time_of_day": _("%(field)s is %(value)s; write hours and minutes as HH:MM."),
-        "bad_engine_option": _("%(field)s is %(value)s, but for the engine's command line it %(rule)s."),
-        "too_many": _("%(field)s has %(value)s entries; at most %(max)s are allowed."),
-        "duplicate": _("%(field)s names %(value)s twice."),
-        "world_size_mismatch": _("%(field)s is %(value)s, but %(parallelism)s needs %(expected)s."),
-        "replicas_order": _("%(field)s is %(value)s, above max_replicas %(max)s."),
-        "model_path_or_command": _(
-            "An inference service needs task.model_path, or a task.command of its own; both are missing."
-        ),
-        "co_schedule_closed": _(
-            "co_schedule is not offered; gpu_memory_utilization decides what shares a card."
-        ),
-        "operators_only": _("%(field)s is %(value)s; only a platform operator may set that."),
-        "port_not_declared": _(
-            "%(field)s is %(value)s; it must be one of the group's declared or mapped ports: %(ports)s."
-        ),
-        "engine_not_told": _("The image %(value)s tells no engine; name one in task.engine: %(offered)s."),
-        "not_yet_offered": _("%(field)s is %(value)s, which this version does not run yet; use %(offered)s."),
-        "tenant_required": _("You belong to several tenants; name one in `tenant`: %(choices)s."),
-        "no_tenant": _("You belong to no tenant; ask a platform operator to add you to one."),
-        "validation": _("%(field)s: %(message)s"),
-        # conflicts and limits
-        "name_taken": _("The name %(value)s is already taken; choose another, or delete the old one first."),
-        "quota_exceeded": _(
-            "The quota of %(what)s is %(limit)s and %(used)s are in use; %(asked)s more do not fit."
-            " Free some, or ask a platform operator for more."
-        ),
-        "tenant_suspended": _("The tenant is suspended: %(why)s"),
-        "already_revoked": _("The key is revoked; issue a new one."),
-        "key_expired": _("The key expired at %(expired_at)s; issue a new one."),
-        "viewer_holds_no_key": _("%(field)s is %(value)s, a viewer of this tenant; viewers hold no keys."),
-        "not_a_member": _("%(field)s is %(value)s, who is no member of this tenant; add them first."),
-        "already_a_member": _(
-            "%(field)s is %(value)s, who is a member of this tenant already; change the role."
-        ),
-        "role_above_own": _("%(field)s is %(value)s, above your own role %(own)s in this tenant."),
-        "last_owner": _("This is the tenant's last owner; make another member owner first."),
-        "not_in_future": _("%(field)s is %(value)s; it must lie in the future."),
-        "no_such_name": _("%(field)s names %(value)s, which does not exist; check its spelling."),
-        "no_such_user": _(
-            "%(field)s is %(value)s, whom nobody here is called; send a password to create them."
-        ),
-        "join_token_unknown": _(
-            "The join token is not one of this server's; ask an operator for a fresh one."
-        ),
-        "join_token_expired": _("The join token has expired; ask an operator for a fresh one."),
-        "join_token_used": _("The join token was redeemed by another machine; each machine needs its own."),
-        "machine_mismatch": _(
-            "Node %(node)s belongs to another machine; join this machine with a token of its own."
-        ),
-        # states as words
-        "state_pending": _("pending"),
-        "state_scheduling": _("scheduling"),
-        "state_running": _("running"),
-        "state_sleeping": _("sleeping"),
-        "state_waking": _("waking"),
-        "state_draining": _("draining"),
-        "state_stopping": _("stopping"),
-        "state_completed": _("completed"),
-        "state_failed": _("failed"),
-        "state_stopped": _("stopped"),
-        "phase_placed": _("placed"),
-        "phase_claimed": _("taken on"),
-        "phase_pulling": _("fetching the image"),
-        "phase_creating": _("creating"),
-        "phase_loading": _("loading the model"),
-        "phase_ready": _("ready"),
-        "phase_unhealthy": _("unhealthy"),
-        "phase_leaving": _("leaving"),
-        # why a task is as it is
-        "created": _("Created."),
-        "placed": _("Placed on node %(node)s."),
-        "insufficient_resources": _("InsufficientResources: none of %(nodes)s nodes can take it now."),
-        "no_node": _(
-            "No node has joined yet that this tenant may use; join one, then it is placed by itself."
-        ),
-        "node_not_allowed": _("%(nodes)s node(s): not open to this tenant."),
-        "node_offline": _("%(nodes)s node(s): offline."),
-        "door_closed": _("%(nodes)s node(s): the server can not reach their door."),
-        "node_cordoned": _("%(nodes)s node(s): closed for new work."),
-        "runtime_cannot": _("%(nodes)s node(s): their runtime can not run this engine or command."),
-        "gpu_type_mismatch": _("%(nodes)s node(s): no card of type %(wanted)s."),
-        "cards_short": _("%(nodes)s node(s): %(wanted)s free card(s) needed, at most %(free)s free."),
-        "vram_short": _("%(nodes)s node(s): %(wanted_mb)s MB needed on a card, at most %(free_mb)s MB free."),
-        "vram_unknown": _("%(nodes)s node(s): the free memory of the cards is unknown."),
-        "ports_exhausted": _("%(nodes)s node(s): no free port left in the node's range."),
-        "port_taken": _("%(nodes)s node(s): port %(port)s is taken there."),
-        "claimed": _("Its node has taken it on."),
-        "ready": _("Ready."),
-        "start_failed": _("The engine did not start: %(why)s"),
-        "start_timeout": _("Its node did not take it on within %(after_s)s s."),
-        "load_timeout": _("It was not ready within %(after_s)s s: %(why)s"),
-        "port_conflict": _("Port %(port)s is in use on the node by something else."),
-        "model_not_found_on_node": _("The model path %(path)s does not exist on the node."),
-        "path_not_allowed": _("The path %(path)s is outside the folders that the node allows."),
-        "engine_unavailable": _("The node can not run the engine %(engine)s: %(why)s"),
-        "image_missing": _("The image %(image)s is not on the node, and no registry gave it."),
-        "pull_failed": _("The image %(image)s could not be fetched: %(why)s"),
-        "disk_short": _(
-            "The node has %(free_mb)s MB free for images; at least %(floor_mb)s MB must stay free."
-        ),
-        "cards_unreachable": _("Docker can not hand on cards of vendor %(vendor)s: %(why)s"),
-        "unhealthy": _("The health check failed %(failures)s times in a row: %(why)s"),
-        "stalled": _("%(requests)s request(s) are in work, but it has made no step for %(after_s)s s."),
-        "exited": _("It ended by itself with exit code %(exit_code)s."),
-        "out_of_memory": _("The kernel ended it: out of memory."),
-        "container_gone": _("Its container or process is gone."),
-        "agent_restarted": _("The node's agent started anew; its engines end with it."),
-        "node_lost": _("Node %(node)s has been silent for %(silent_s)s s."),
-        "stop_requested": _("Stop was asked for."),
-        "start_requested": _("It was told to start again; it waits for a place on a node."),
-        "delete_requested": _("Deletion was asked for."),
-        "delete_waits_for_nodes": _(
-            "Hidden at once; cards and ports of %(tasks)s task(s) are freed when their nodes confirm the end."
-        ),
-        "delete_complete": _("Hidden at once; nothing of it runs any more."),
-        "stop_confirmed": _("The node confirms that it is gone."),
-        "stop_unconfirmed": _(
-            "Its node did not confirm the stop within %(after_s)s s; its card stays held until it does."
-        ),
-        "card_busy": _(
-            "Memory of card %(card)s is still held (%(used_mb)s MB) by process %(pid)s; nothing starts "
-            "there until it is free."
-        ),
-        "card_quarantined": _(
-            "%(cards)s card(s) are in quarantine: memory of an ended task is still held there."
-        ),
-        "run_timeout": _("It ran for %(after_s)s s, which is all that its timeout allows; it was stopped."),
-        "retry": _("Started again after its failure, retry %(retry)s of %(max)s."),
-        "template_next": _(
-            "Its engine did not start with template %(from)s (%(why)s); template %(to)s is tried."
-        ),
-        "templates_spent": _(
-            "None of its %(templates)s engine template(s) started; the last one failed with: %(why)s"
-        ),
-        "evictions_capped": _(
-            "Its node is lost, but %(max)s tasks were moved within a minute already; it is moved when the"
-            " minute is over."
-        ),
-        "rebuild": _("Rebuilt, attempt %(rebuild)s of %(max)s."),
-        "rebuilds_spent": _("Given up after %(max)s rebuilds; the last error stands beside it."),
-        "completed": _("Completed."),
-        "claim_lost": _("The placement is not this node's any more."),
-        "claim_superseded": _("A newer run of the agent holds the claim."),
-        "claim_unknown": _("There is no such placement."),
-        "not_this_nodes": _(
-            "That is not this node's: each node speaks for itself and its own placements alone."
-        ),
-        # what agents are told
-        "contract_unsupported": _(
-            "This server speaks contract %(supported)s, the agent %(offered)s; install the matching agent."
-        ),
-        "node_credential_wrong": _("The node credential is missing or wrong; join this machine again."),
-        "join_refused": _("This machine is not taken on. %(why)s"),
-        "join_guesses_spent": _("Too many failed joins from this address; try again in %(retry_after_s)s s."),
-        "dial_not_local": _(
-            "%(field)s is %(value)s, said from %(address)s: engines are dialled directly on the server's own"
-            ' machine and its loopback only; set dial = "door" in the agent\'s settings.'
-        ),
-        "foreign_placement": _(
-            "Node %(node)s was refused: its %(what)s names task %(task)s, which another node holds. Somebody may"
-            " use its credential; delete the node and join it anew if you don't know why."
-        ),
-        "report_failed": _("A report on task %(task)s could not be applied: %(why)s"),
-        # why a node's door is closed
-        "door_unreachable": _("No connection: check the address it advertises, and firewalls on the way."),
-        "door_timed_out": _("No answer in time: check the address it advertises, and firewalls on the way."),
-        "door_other_certificate": _(
-            "Another certificate than the node's: something else answers at that address."
-        ),
-        "door_refuses": _(
-            "It refuses the server's line: the two clocks are far apart, or it is another node."
-        ),
-        "door_no_door": _("What answers there is no door."),
-        # what was done, in the audit trail
-        "did_acknowledge_alert": _("acknowledged the alert"),
-        "did_create_webhook": _("created the webhook"),
-        "did_change_webhook": _("changed the webhook"),
-        "did_delete_webhook": _("deleted the webhook"),
-        "did_test_webhook": _("sent a test to the webhook"),
-        "did_sign_in": _("signed in"),
-        "did_fail_sign_in": _("failed to sign in"),
-        "did_lock_sign_in": _("was locked out of signing in"),
-        "did_sign_out": _("signed out"),
-        "did_create_tenant": _("created the tenant"),
-        "did_change_tenant": _("changed the tenant"),
-        "did_suspend_tenant": _("suspended the tenant"),
-        "did_resume_tenant": _("resumed the tenant"),
-        "did_create_user": _("created the person"),
-        "did_open_account": _("opened the account"),
-        "did_close_account": _("closed the account"),
-        "did_change_profile": _("changed the profile"),
-        "did_change_password": _("changed the password"),
-        "did_set_password": _("set a new password"),
-        "did_invite": _("invited somebody"),
-        "did_accept_invitation": _("accepted the invitation"),
-        "did_offer_reset": _("made a link for a new password"),
-        "did_reset_password": _("set a new password by a link"),
-        "did_withdraw_link": _("withdrew the link"),
-        "did_end_session": _("ended the session"),
-        "did_end_sessions": _("ended the sessions"),
-        "did_add_member": _("added the member"),
-        "did_change_role": _("changed the role"),
-        "did_remove_member": _("removed the member"),
-        "did_issue_key": _("issued the key"),
-        "did_rotate_key": _("rotated the key"),
-        "did_revoke_key": _("revoked the key"),
-        "did_create_join_token": _("made a join token"),
-        "did_join_node": _("joined as a node"),
-        "did_change_node": _("changed the node"),
-        "did_drain_node": _("began to empty the node"),
-        "did_maintain_node": _("put the node into maintenance"),
-        "did_force_node": _("set when the node is emptied by force"),
-        "did_resume_node": _("put the node back into service"),
-        "did_delete_node": _("deleted the node"),
-        "did_create_model": _("registered the model"),
-        "did_create_service": _("created the service"),
-        "did_stop_service": _("stopped the service"),
-        "did_start_service": _("started the service again"),
-        "did_delete_service": _("deleted the service"),
-        "did_stop_task": _("stopped the task"),
-        "did_change_route": _("changed the route"),
-        "did_create_endpoint": _("created the endpoint"),
-        "did_change_endpoint": _("changed the endpoint"),
-        "did_delete_endpoint": _("deleted the endpoint"),
-        "did_console_add": _("added, in the console,"),
-        "did_console_change": _("changed, in the console,"),
-        "did_console_delete": _("deleted, in the console,"),
-        # people: invitations, links, passwords, sessions
-        "link_unknown": _("This link is not valid: it was used, withdrawn, has expired, or never was one."),
-        "wrong_password": _("%(field)s is not your present password."),
-        "reset_by_operator_only": _(
-            "This person also stands in tenants that you don't own, or is an operator: only a platform operator"
-            " may reset their password."
-        ),
-        # node operations
-        "node_leaving": _(
-            "Node %(node)s is being emptied or in maintenance; put it back into service instead of uncordoning"
-            " it."
-        ),
-        "node_busy": _(
-            "Node %(node)s still holds %(tasks)s task(s). Drain it first and wait until it is empty, or send"
-            " force=%(node)s: then their claims are released though the engines may go on there."
-        ),
-        "node_in_service": _(
-            "Node %(node)s is in service: drain it first, then say when what is left is to be stopped."
-        ),
-        "node_draining": _("Node %(node)s is being emptied; moved to another."),
-        "node_forced": _(
-            "An operator emptied node %(node)s by force; it begins anew where there is a place."
-        ),
-        "replacement_created": _("Node %(node)s is being emptied: this one is to serve in place of another."),
-        "replacement_dropped": _(
-            "The replacement on node %(node)s is not needed any more; the old one stays."
-        ),
-        "node_removed": _("Node %(node)s was deleted by an operator."),
-        "drain_no_place": _("It serves on until another node can take it. %(why)s"),
-        "drain_in_line": _("It waits its turn: %(at_once)s replacements start at once."),
-        "drain_starting": _("It serves on; its replacement starts on node %(on)s (%(phase)s)."),
-        "drain_failing": _("It serves on; its replacement failed and is tried again. %(why)s"),
-        "drain_done": _("moved"),
-        "drain_switched": _("Its replacement serves; here the running calls come to their end."),
-        "drain_in_turn": _("It waits until the service's other replicas are ready."),
-        "drain_needs_word": _(
-            "It is no inference service: it stays until it ends, or somebody stops it, or the node is emptied by"
-            " force."
-        ),
-        "drain_leaving": _("It is on its way out; its node confirms the end."),
-        "drain_moving": _("It is next to move."),
-        "upkeep_in_service": _("In service. It takes new work."),
-        "upkeep_closed": _("Closed for new work; what runs there goes on."),
-        "upkeep_emptying": _(
-            "It takes no new work. Inference moves to other nodes: each replica serves here until its replacement"
-            " is ready there. %(left)s task(s) left."
-        ),
-        "upkeep_empty": _("Nothing is left on it. Put it back into service, or delete it."),
-        "upkeep_deleted": _(
-            "Deleted. Its agent is refused from now on and says so in its log; engines that still run there go on"
-            " until somebody ends them on the machine."
-        ),
-        # alerts, beside those that are reasons too
-        "node_door_closed": _("The server can not reach the door of node %(node)s (%(reason)s)."),
-        "card_lost": _("Card %(card)s of node %(node)s is not reported any more."),
-        "all_nodes_silent": _(
-            "All %(nodes)s nodes fell silent at once: the fault may be here, so nothing is moved yet."
-        ),
-        "loop_failing": _("The loop %(loop)s failed %(failures)s times in a row."),
-        "loop_late": _(
-            "The loop %(loop)s is late: its period is %(period_s)s s, and no run of it has ended for more than "
-            "%(after_s)s s."
-        ),
-        "tasks_waiting": _("%(tasks)s task(s) have waited for a place for more than %(after_s)s s."),
-        "usage_behind": _("Usage on host %(host)s has waited for more than %(after_s)s s to become rows."),
-        "usage_unheard": _(
-            "Host %(host)s has not said for more than %(after_s)s s whether its usage becomes rows; is its "
-            "gateway down?"
-        ),
-        # webhooks
-        "too_short": _("%(field)s must have at least %(min)s characters."),
-        "bad_webhook_url": _("%(field)s is %(value)s; use http:// or https://, a host, and no user name."),
-        "webhook_private": _(
-            "It leads to an address of the inner network; allow those by WEBHOOK_ALLOW_PRIVATE, or use another."
-        ),
-        "webhook_unresolved": _("The host's name leads to no address."),
-        "webhook_unreachable": _("No connection."),
-        "webhook_timed_out": _("No answer in time."),
-        "webhook_tls": _("The certificate is not to be trusted."),
-        "webhook_refused": _("It answered with another status than 2xx."),
-        # warnings
-        "endpoint_without_port": _(
-            "enable_api was asked for, but no port is mapped, so no endpoint was made; add one to task.ports."
-        ),
-        "route_not_created": _("The route of this service could not be made; add it under model routes."),
-        "endpoint_not_created": _("The endpoint of this service could not be made; add it under endpoints."),
-        "not_in_effect_yet": _("%(field)s is kept, but this version does not act on it yet."),
-        "not_counted_on_card": _("Without a port the service is not counted on its card."),
-        "estimate_skipped": _("The memory need could not be estimated, so the check was skipped."),
-        "clock_skew": _("The node's clock is off by %(skew_s)s s."),
-    }
-)
+TEXTS: dict[str, Promise] = {
+    **FILES,
+    **SLEEP,
+    # the request as a whole
+    "invalid": _("The request breaks the rules named in `errors`."),
+    "not_found": _("There is no such object, or you may not see it."),
+    "forbidden": _("Your role does not allow this."),
+    "not_signed_in": _("Sign in first: no valid session or access token came with the request."),
+    "sign_in_failed": _("User name and password do not match an active account."),
+    "sign_in_locked": _("Too many failed attempts; try again in %(retry_after_s)s s."),
+    "metrics_token_wrong": _("Send METRICS_TOKEN as a bearer token to read the metrics."),
+    "malformed_json": _("The body is not valid JSON."),
+    "not_an_object": _("The body must be a JSON object."),
+    "body_too_large": _("The body is too large."),
+    "unsupported_media_type": _("Send application/json."),
+    "method_not_allowed": _("This address does not take that method."),
+    "throttled": _("Too many requests; try again in %(retry_after_s)s s."),
+    "database_away": _("The database does not answer; try again shortly."),
+    "unavailable": _("A part of the platform is away; try again shortly."),
+    "internal": _("Something unexpected went wrong; the request id leads to the log line."),
+    # fields
+    "required": _("%(field)s is required."),
+    "unknown_field": _("%(field)s is not a field of this request; check its spelling or remove it."),
+    "field_belongs_in_task": _("%(field)s belongs inside `task`, as task.%(field)s."),
+    "not_offered": _("%(field)s can not be set: %(why)s"),
+    "wrong_type": _("%(field)s must be %(expected)s."),
+    "out_of_range": _("%(field)s is %(value)s; it must be from %(min)s to %(max)s."),
+    "not_a_choice": _("%(field)s is %(value)s; it must be one of: %(choices)s."),
+    "too_long": _("%(field)s is longer than %(max)s characters."),
+    "blank": _("%(field)s must not be blank."),
+    "bad_characters": _("%(field)s holds characters that are not allowed there (control characters or NUL)."),
+    "bad_name": _(
+        "%(field)s is %(value)s; use letters, digits, dot, underscore, colon, slash and hyphen,"
+        " without blanks."
+    ),
+    "bad_image": _("%(field)s is %(value)s; an image is written name:tag or name@sha256:digest."),
+    "model_name_from_name": _(
+        "%(field)s is absent, so callers would send the name %(value)s; for that it may hold letters, digits,"
+        " dot, underscore, colon, slash and hyphen only, without blanks. Send a model_name, or rename."
+    ),
+    "bad_key": _("%(field)s has the key %(value)s; use letters, digits and underscores, a letter first."),
+    "bad_volume": _("%(field)s is %(value)s; a volume is written /on/the/node:/in/the/container[:ro]."),
+    "bad_url_path": _("%(field)s is %(value)s; it must begin with a slash and hold no blanks."),
+    "bad_time_zone": _(
+        "%(field)s is %(value)s; use a name of the time zone database, such as Asia/Shanghai."
+    ),
+    "bad_time_of_day": _("%(field)s is %(value)s; write hours and minutes as HH:MM."),
+    "bad_engine_option": _("%(field)s is %(value)s, but for the engine's command line it %(rule)s."),
+    "too_many": _("%(field)s has %(value)s entries; at most %(max)s are allowed."),
+    "duplicate": _("%(field)s names %(value)s twice."),
+    "world_size_mismatch": _("%(field)s is %(value)s, but %(parallelism)s needs %(expected)s."),
+    "replicas_order": _("%(field)s is %(value)s, above max_replicas %(max)s."),
+    "model_path_or_command": _(
+        "An inference service needs task.model_path, or a task.command of its own; both are missing."
+    ),
+    "co_schedule_closed": _("co_schedule is not offered; gpu_memory_utilization decides what shares a card."),
+    "operators_only": _("%(field)s is %(value)s; only a platform operator may set that."),
+    "port_not_declared": _(
+        "%(field)s is %(value)s; it must be one of the group's declared or mapped ports: %(ports)s."
+    ),
+    "engine_not_told": _("The image %(value)s tells no engine; name one in task.engine: %(offered)s."),
+    "not_yet_offered": _("%(field)s is %(value)s, which this version does not run yet; use %(offered)s."),
+    "tenant_required": _("You belong to several tenants; name one in `tenant`: %(choices)s."),
+    "no_tenant": _("You belong to no tenant; ask a platform operator to add you to one."),
+    "validation": _("%(field)s: %(message)s"),
+    # conflicts and limits
+    "name_taken": _("The name %(value)s is already taken; choose another, or delete the old one first."),
+    "quota_exceeded": _(
+        "The quota of %(what)s is %(limit)s and %(used)s are in use; %(asked)s more do not fit."
+        " Free some, or ask a platform operator for more."
+    ),
+    "tenant_suspended": _("The tenant is suspended: %(why)s"),
+    "already_revoked": _("The key is revoked; issue a new one."),
+    "key_expired": _("The key expired at %(expired_at)s; issue a new one."),
+    "viewer_holds_no_key": _("%(field)s is %(value)s, a viewer of this tenant; viewers hold no keys."),
+    "not_a_member": _("%(field)s is %(value)s, who is no member of this tenant; add them first."),
+    "already_a_member": _("%(field)s is %(value)s, who is a member of this tenant already; change the role."),
+    "role_above_own": _("%(field)s is %(value)s, above your own role %(own)s in this tenant."),
+    "last_owner": _("This is the tenant's last owner; make another member owner first."),
+    "not_in_future": _("%(field)s is %(value)s; it must lie in the future."),
+    "no_such_name": _("%(field)s names %(value)s, which does not exist; check its spelling."),
+    "no_such_user": _("%(field)s is %(value)s, whom nobody here is called; send a password to create them."),
+    "join_token_unknown": _("The join token is not one of this server's; ask an operator for a fresh one."),
+    "join_token_expired": _("The join token has expired; ask an operator for a fresh one."),
+    "join_token_used": _("The join token was redeemed by another machine; each machine needs its own."),
+    "machine_mismatch": _(
+        "Node %(node)s belongs to another machine; join this machine with a token of its own."
+    ),
+    # states as words
+    "state_pending": _("pending"),
+    "state_scheduling": _("scheduling"),
+    "state_running": _("running"),
+    "state_sleeping": _("sleeping"),
+    "state_waking": _("waking"),
+    "state_draining": _("draining"),
+    "state_stopping": _("stopping"),
+    "state_completed": _("completed"),
+    "state_failed": _("failed"),
+    "state_stopped": _("stopped"),
+    "phase_placed": _("placed"),
+    "phase_claimed": _("taken on"),
+    "phase_pulling": _("fetching the image"),
+    "phase_creating": _("creating"),
+    "phase_loading": _("loading the model"),
+    "phase_ready": _("ready"),
+    "phase_unhealthy": _("unhealthy"),
+    "phase_leaving": _("leaving"),
+    # why a task is as it is
+    "created": _("Created."),
+    "placed": _("Placed on node %(node)s."),
+    "insufficient_resources": _("InsufficientResources: none of %(nodes)s nodes can take it now."),
+    "no_node": _("No node has joined yet that this tenant may use; join one, then it is placed by itself."),
+    "node_not_allowed": _("%(nodes)s node(s): not open to this tenant."),
+    "node_offline": _("%(nodes)s node(s): offline."),
+    "door_closed": _("%(nodes)s node(s): the server can not reach their door."),
+    "node_cordoned": _("%(nodes)s node(s): closed for new work."),
+    "runtime_cannot": _("%(nodes)s node(s): their runtime can not run this engine or command."),
+    "gpu_type_mismatch": _("%(nodes)s node(s): no card of type %(wanted)s."),
+    "cards_short": _("%(nodes)s node(s): %(wanted)s free card(s) needed, at most %(free)s free."),
+    "vram_short": _("%(nodes)s node(s): %(wanted_mb)s MB needed on a card, at most %(free_mb)s MB free."),
+    "vram_unknown": _("%(nodes)s node(s): the free memory of the cards is unknown."),
+    "ports_exhausted": _("%(nodes)s node(s): no free port left in the node's range."),
+    "port_taken": _("%(nodes)s node(s): port %(port)s is taken there."),
+    "claimed": _("Its node has taken it on."),
+    "ready": _("Ready."),
+    "start_failed": _("The engine did not start: %(why)s"),
+    "start_timeout": _("Its node did not take it on within %(after_s)s s."),
+    "load_timeout": _("It was not ready within %(after_s)s s: %(why)s"),
+    "port_conflict": _("Port %(port)s is in use on the node by something else."),
+    "model_not_found_on_node": _("The model path %(path)s does not exist on the node."),
+    "path_not_allowed": _("The path %(path)s is outside the folders that the node allows."),
+    "engine_unavailable": _("The node can not run the engine %(engine)s: %(why)s"),
+    "image_missing": _("The image %(image)s is not on the node, and no registry gave it."),
+    "pull_failed": _("The image %(image)s could not be fetched: %(why)s"),
+    "disk_short": _("The node has %(free_mb)s MB free for images; at least %(floor_mb)s MB must stay free."),
+    "cards_unreachable": _("Docker can not hand on cards of vendor %(vendor)s: %(why)s"),
+    "unhealthy": _("The health check failed %(failures)s times in a row: %(why)s"),
+    "stalled": _("%(requests)s request(s) are in work, but it has made no step for %(after_s)s s."),
+    "exited": _("It ended by itself with exit code %(exit_code)s."),
+    "out_of_memory": _("The kernel ended it: out of memory."),
+    "container_gone": _("Its container or process is gone."),
+    "agent_restarted": _("The node's agent started anew; its engines end with it."),
+    "node_lost": _("Node %(node)s has been silent for %(silent_s)s s."),
+    "stop_requested": _("Stop was asked for."),
+    "start_requested": _("It was told to start again; it waits for a place on a node."),
+    "delete_requested": _("Deletion was asked for."),
+    "delete_waits_for_nodes": _(
+        "Hidden at once; cards and ports of %(tasks)s task(s) are freed when their nodes confirm the end."
+    ),
+    "delete_complete": _("Hidden at once; nothing of it runs any more."),
+    "stop_confirmed": _("The node confirms that it is gone."),
+    "stop_unconfirmed": _(
+        "Its node did not confirm the stop within %(after_s)s s; its card stays held until it does."
+    ),
+    "card_busy": _(
+        "Memory of card %(card)s is still held (%(used_mb)s MB) by process %(pid)s; nothing starts "
+        "there until it is free."
+    ),
+    "card_quarantined": _(
+        "%(cards)s card(s) are in quarantine: memory of an ended task is still held there."
+    ),
+    "run_timeout": _("It ran for %(after_s)s s, which is all that its timeout allows; it was stopped."),
+    "retry": _("Started again after its failure, retry %(retry)s of %(max)s."),
+    "template_next": _(
+        "Its engine did not start with template %(from)s (%(why)s); template %(to)s is tried."
+    ),
+    "templates_spent": _(
+        "None of its %(templates)s engine template(s) started; the last one failed with: %(why)s"
+    ),
+    "evictions_capped": _(
+        "Its node is lost, but %(max)s tasks were moved within a minute already; it is moved when the"
+        " minute is over."
+    ),
+    "rebuild": _("Rebuilt, attempt %(rebuild)s of %(max)s."),
+    "rebuilds_spent": _("Given up after %(max)s rebuilds; the last error stands beside it."),
+    "completed": _("Completed."),
+    "claim_lost": _("The placement is not this node's any more."),
+    "claim_superseded": _("A newer run of the agent holds the claim."),
+    "claim_unknown": _("There is no such placement."),
+    "not_this_nodes": _("That is not this node's: each node speaks for itself and its own placements alone."),
+    # what agents are told
+    "contract_unsupported": _(
+        "This server speaks contract %(supported)s, the agent %(offered)s; install the matching agent."
+    ),
+    "node_credential_wrong": _("The node credential is missing or wrong; join this machine again."),
+    "join_refused": _("This machine is not taken on. %(why)s"),
+    "join_guesses_spent": _("Too many failed joins from this address; try again in %(retry_after_s)s s."),
+    "dial_not_local": _(
+        "%(field)s is %(value)s, said from %(address)s: engines are dialled directly on the server's own"
+        ' machine and its loopback only; set dial = "door" in the agent\'s settings.'
+    ),
+    "foreign_placement": _(
+        "Node %(node)s was refused: its %(what)s names task %(task)s, which another node holds. Somebody may"
+        " use its credential; delete the node and join it anew if you don't know why."
+    ),
+    "report_failed": _("A report on task %(task)s could not be applied: %(why)s"),
+    # why a node's door is closed
+    "door_unreachable": _("No connection: check the address it advertises, and firewalls on the way."),
+    "door_timed_out": _("No answer in time: check the address it advertises, and firewalls on the way."),
+    "door_other_certificate": _(
+        "Another certificate than the node's: something else answers at that address."
+    ),
+    "door_refuses": _("It refuses the server's line: the two clocks are far apart, or it is another node."),
+    "door_no_door": _("What answers there is no door."),
+    # what was done, in the audit trail
+    "did_acknowledge_alert": _("acknowledged the alert"),
+    "did_create_webhook": _("created the webhook"),
+    "did_change_webhook": _("changed the webhook"),
+    "did_delete_webhook": _("deleted the webhook"),
+    "did_test_webhook": _("sent a test to the webhook"),
+    "did_sign_in": _("signed in"),
+    "did_fail_sign_in": _("failed to sign in"),
+    "did_lock_sign_in": _("was locked out of signing in"),
+    "did_sign_out": _("signed out"),
+    "did_create_tenant": _("created the tenant"),
+    "did_change_tenant": _("changed the tenant"),
+    "did_suspend_tenant": _("suspended the tenant"),
+    "did_resume_tenant": _("resumed the tenant"),
+    "did_create_user": _("created the person"),
+    "did_open_account": _("opened the account"),
+    "did_close_account": _("closed the account"),
+    "did_change_profile": _("changed the profile"),
+    "did_change_password": _("changed the password"),
+    "did_set_password": _("set a new password"),
+    "did_invite": _("invited somebody"),
+    "did_accept_invitation": _("accepted the invitation"),
+    "did_offer_reset": _("made a link for a new password"),
+    "did_reset_password": _("set a new password by a link"),
+    "did_withdraw_link": _("withdrew the link"),
+    "did_end_session": _("ended the session"),
+    "did_end_sessions": _("ended the sessions"),
+    "did_add_member": _("added the member"),
+    "did_change_role": _("changed the role"),
+    "did_remove_member": _("removed the member"),
+    "did_issue_key": _("issued the key"),
+    "did_rotate_key": _("rotated the key"),
+    "did_revoke_key": _("revoked the key"),
+    "did_create_join_token": _("made a join token"),
+    "did_join_node": _("joined as a node"),
+    "did_change_node": _("changed the node"),
+    "did_drain_node": _("began to empty the node"),
+    "did_maintain_node": _("put the node into maintenance"),
+    "did_force_node": _("set when the node is emptied by force"),
+    "did_resume_node": _("put the node back into service"),
+    "did_delete_node": _("deleted the node"),
+    "did_create_model": _("registered the model"),
+    "did_create_service": _("created the service"),
+    "did_stop_service": _("stopped the service"),
+    "did_start_service": _("started the service again"),
+    "did_delete_service": _("deleted the service"),
+    "did_stop_task": _("stopped the task"),
+    "did_change_route": _("changed the route"),
+    "did_create_endpoint": _("created the endpoint"),
+    "did_change_endpoint": _("changed the endpoint"),
+    "did_delete_endpoint": _("deleted the endpoint"),
+    "did_console_add": _("added, in the console,"),
+    "did_console_change": _("changed, in the console,"),
+    "did_console_delete": _("deleted, in the console,"),
+    # people: invitations, links, passwords, sessions
+    "link_unknown": _("This link is not valid: it was used, withdrawn, has expired, or never was one."),
+    "wrong_password": _("%(field)s is not your present password."),
+    "reset_by_operator_only": _(
+        "This person also stands in tenants that you don't own, or is an operator: only a platform operator"
+        " may reset their password."
+    ),
+    # node operations
+    "node_leaving": _(
+        "Node %(node)s is being emptied or in maintenance; put it back into service instead of uncordoning"
+        " it."
+    ),
+    "node_busy": _(
+        "Node %(node)s still holds %(tasks)s task(s). Drain it first and wait until it is empty, or send"
+        " force=%(node)s: then their claims are released though the engines may go on there."
+    ),
+    "node_in_service": _(
+        "Node %(node)s is in service: drain it first, then say when what is left is to be stopped."
+    ),
+    "node_draining": _("Node %(node)s is being emptied; moved to another."),
+    "node_forced": _("An operator emptied node %(node)s by force; it begins anew where there is a place."),
+    "replacement_created": _("Node %(node)s is being emptied: this one is to serve in place of another."),
+    "replacement_dropped": _("The replacement on node %(node)s is not needed any more; the old one stays."),
+    "node_removed": _("Node %(node)s was deleted by an operator."),
+    "drain_no_place": _("It serves on until another node can take it. %(why)s"),
+    "drain_in_line": _("It waits its turn: %(at_once)s replacements start at once."),
+    "drain_starting": _("It serves on; its replacement starts on node %(on)s (%(phase)s)."),
+    "drain_failing": _("It serves on; its replacement failed and is tried again. %(why)s"),
+    "drain_done": _("moved"),
+    "drain_switched": _("Its replacement serves; here the running calls come to their end."),
+    "drain_in_turn": _("It waits until the service's other replicas are ready."),
+    "drain_needs_word": _(
+        "It is no inference service: it stays until it ends, or somebody stops it, or the node is emptied by"
+        " force."
+    ),
+    "drain_leaving": _("It is on its way out; its node confirms the end."),
+    "drain_moving": _("It is next to move."),
+    "upkeep_in_service": _("In service. It takes new work."),
+    "upkeep_closed": _("Closed for new work; what runs there goes on."),
+    "upkeep_emptying": _(
+        "It takes no new work. Inference moves to other nodes: each replica serves here until its replacement"
+        " is ready there. %(left)s task(s) left."
+    ),
+    "upkeep_empty": _("Nothing is left on it. Put it back into service, or delete it."),
+    "upkeep_deleted": _(
+        "Deleted. Its agent is refused from now on and says so in its log; engines that still run there go on"
+        " until somebody ends them on the machine."
+    ),
+    # alerts, beside those that are reasons too
+    "node_door_closed": _("The server can not reach the door of node %(node)s (%(reason)s)."),
+    "card_lost": _("Card %(card)s of node %(node)s is not reported any more."),
+    "all_nodes_silent": _(
+        "All %(nodes)s nodes fell silent at once: the fault may be here, so nothing is moved yet."
+    ),
+    "loop_failing": _("The loop %(loop)s failed %(failures)s times in a row."),
+    "loop_late": _(
+        "The loop %(loop)s is late: its period is %(period_s)s s, and no run of it has ended for more than "
+        "%(after_s)s s."
+    ),
+    "tasks_waiting": _("%(tasks)s task(s) have waited for a place for more than %(after_s)s s."),
+    "usage_behind": _("Usage on host %(host)s has waited for more than %(after_s)s s to become rows."),
+    "usage_unheard": _(
+        "Host %(host)s has not said for more than %(after_s)s s whether its usage becomes rows; is its "
+        "gateway down?"
+    ),
+    # webhooks
+    "too_short": _("%(field)s must have at least %(min)s characters."),
+    "bad_webhook_url": _("%(field)s is %(value)s; use http:// or https://, a host, and no user name."),
+    "webhook_private": _(
+        "It leads to an address of the inner network; allow those by WEBHOOK_ALLOW_PRIVATE, or use another."
+    ),
+    "webhook_unresolved": _("The host's name leads to no address."),
+    "webhook_unreachable": _("No connection."),
+    "webhook_timed_out": _("No answer in time."),
+    "webhook_tls": _("The certificate is not to be trusted."),
+    "webhook_refused": _("It answered with another status than 2xx."),
+    # warnings
+    "endpoint_without_port": _(
+        "enable_api was asked for, but no port is mapped, so no endpoint was made; add one to task.ports."
+    ),
+    "route_not_created": _("The route of this service could not be made; add it under model routes."),
+    "endpoint_not_created": _("The endpoint of this service could not be made; add it under endpoints."),
+    "not_in_effect_yet": _("%(field)s is kept, but this version does not act on it yet."),
+    "not_counted_on_card": _("Without a port the service is not counted on its card."),
+    "estimate_skipped": _("The memory need could not be estimated, so the check was skipped."),
+    "clock_skew": _("The node's clock is off by %(skew_s)s s."),
+}
 
 
 class _Params(dict[str, Any]):
