@@ -113,7 +113,7 @@ class DoorTarget(msgspec.Struct, tag_field="kind", tag="door"):
 class HeartbeatRequest(msgspec.Struct, tag="heartbeat"):
     """Sent every 5 s. `incarnation` names this run of the agent (newest wins); `sequence` rises
     within it; `desired_hash` is of the desired list that the agent holds ("" for none).
-    `sent_at` is the node's clock in epoch seconds, for the skew warning only."""
+    `sent_at` is the node's clock in epoch seconds: lines to its door are dated by it."""
 
     incarnation: str
     started_at: float

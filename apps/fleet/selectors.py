@@ -36,8 +36,9 @@ class CardRow:
 class NodeRow:
     """One node as placing needs it. `open_to` None = every tenant, else the row ids of those that may
     use it, by name or by shared group (TEN-09). `engines` are names; `ports` the host port numbers that
-    attempts hold. `last_seen_at` by the server's clock. `reachable`: the gateway gets through to
-    engines there; False for a door that is closed or was not dialled yet (AGENT-16)."""
+    attempts hold, and those that something else of the machine listens on. `last_seen_at` by the server's
+    clock. `reachable`: the gateway gets through to engines there; False for a door that is closed or was
+    not dialled yet (AGENT-16)."""
 
     id: int
     public_id: str
@@ -78,10 +79,10 @@ def doors_due(now: datetime) -> list[DoorRow]:
     rows = (
         Node.objects.filter(due, dial__kind="door", liveness__last_seen_at__gte=silent_before(now))
         .order_by("pk")
-        .values_list("pk", "dial", "secret_sha256", "liveness__door_state")
+        .values_list("pk", "dial", "secret_sha256", "liveness__door_skew_s", "liveness__door_state")
     )
     turn = {DoorState.UNKNOWN.value: 0, DoorState.OPEN.value: 1}
-    return [DoorRow(*row[:3]) for row in sorted(rows, key=lambda row: turn.get(row[3], 2))]
+    return [DoorRow(*row[:4]) for row in sorted(rows, key=lambda row: turn.get(row[4], 2))]
 
 
 def nodes_open_to(*tenant_ids: int) -> QuerySet[Node]:
@@ -131,10 +132,12 @@ def placement_rows() -> list[NodeRow]:
         listed = Node.objects.filter(open_to_all=False, **{f"{path}__isnull": False})
         for node_id, tenant_id in listed.values_list("pk", path):
             allowed[node_id].add(tenant_id)
-    seen = {
-        node_id: (last, door)
-        for node_id, last, door in Liveness.objects.values_list("node_id", "last_seen_at", "door_state")
-    }
+    seen = {}
+    for node_id, last, door, foreign in Liveness.objects.values_list(
+        "node_id", "last_seen_at", "door_state", "foreign_ports"
+    ):
+        seen[node_id] = last, door
+        ports[node_id].update(foreign)
     return [
         NodeRow(
             id=row["pk"],

@@ -107,4 +107,5 @@ def _build_door(ready: ReadyReplica) -> Door:
         port=int(ready.dial["port"]),
         certificate_sha256=str(ready.dial["certificate_sha256"]),
         key=derive_key(ready.node_secret_sha256),
+        skew_s=ready.node_skew_s,
     )

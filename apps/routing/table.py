@@ -9,12 +9,14 @@ import msgspec
 
 class Door(msgspec.Struct, frozen=True):
     """A node's one TLS port (AGENT-16). `certificate_sha256`: 64 hex digits; `key` signs the line
-    that opens it, is a secret, and is never shown."""
+    that opens it, is a secret, and is never shown. `skew_s`: the node's clock less ours, by which the line
+    is dated."""
 
     host: str
     port: int
     certificate_sha256: str
     key: bytes
+    skew_s: float = 0.0
 
     def __repr__(self) -> str:
         return f"Door({self.host}:{self.port})"

@@ -104,7 +104,8 @@ def _sleep_order() -> SleepOrder:
 @dataclass(frozen=True)
 class ReadyReplica:
     """One replica that may get requests. `dial` is how its node said that it is reached;
-    `node_secret_sha256` is what the key of the node's door is derived from."""
+    `node_secret_sha256` is what the key of the node's door is derived from, `node_skew_s` by how much its
+    clock is ahead of ours."""
 
     group_id: int
     task_id: str
@@ -114,6 +115,7 @@ class ReadyReplica:
     model_name: str
     dial: Mapping[str, Any]
     node_secret_sha256: str = field(repr=False)
+    node_skew_s: float = 0.0
 
 
 def ready_replicas() -> list[ReadyReplica]:
@@ -122,7 +124,7 @@ def ready_replicas() -> list[ReadyReplica]:
         Task.objects.filter(
             state=State.RUNNING, phase=Phase.READY, node__isnull=False, group__deleted_at__isnull=True
         )
-        .select_related("group", "node")
+        .select_related("group", "node__liveness")
         .order_by("group_id", "rank")
     )
     found = list(rows)
@@ -143,6 +145,7 @@ def ready_replicas() -> list[ReadyReplica]:
             model_name=task.group.model_name,
             dial=task.node.dial,
             node_secret_sha256=task.node.secret_sha256,
+            node_skew_s=task.node.liveness.door_skew_s if hasattr(task.node, "liveness") else 0.0,
         )
         for task in found
         if task.node is not None and (task.public_id, task.attempt) in first_port

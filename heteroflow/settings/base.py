@@ -253,6 +253,7 @@ CLOCK_SKEW_WARN_S = env.float("CLOCK_SKEW_WARN_S", default=60.0)
 VRAM_RESERVE_MB = env.int("VRAM_RESERVE_MB", default=500)
 VRAM_RESERVE_RATIO = env.float("VRAM_RESERVE_RATIO", default=0.10)
 # The dial-back of nodes' doors (AGENT-16): one dial must end well within the lease of a tick.
+DOOR_SKEW_STEP_S = env.float("DOOR_SKEW_STEP_S", default=20.0)  # a clock that moved less is not followed
 DOOR_CHECK_PERIOD_S = env.float("DOOR_CHECK_PERIOD_S", default=60.0)
 DOOR_DIAL_TIMEOUT_S = env.float("DOOR_DIAL_TIMEOUT_S", default=3.0)
 DOOR_DIALS_AT_ONCE = env.int("DOOR_DIALS_AT_ONCE", default=64)

@@ -20,7 +20,7 @@ from agent.contract.codes import Code
 from agent.contract.messages import DialTarget, DoorTarget, HeartbeatRequest
 from apps.core import hints, versions
 from apps.core.errors import FieldError, Invalid, Refusal
-from apps.fleet.models import Liveness, Node
+from apps.fleet.models import DoorState, Liveness, Node, Port
 from apps.fleet.selectors import is_online
 from apps.fleet.services import cards
 from apps.fleet.services.alerts import raise_alert
@@ -33,6 +33,8 @@ _ENGINES_MAX = 32
 _HOST = re.compile(r"[A-Za-z0-9._:-]{1,255}")  # a name, or an address of either family
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_INCARNATION = 64
+_LARGEST_PORT = 65535
+_PORTS_MAX = 4096  # kept of a node; a range is seldom larger
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,15 @@ def record_heartbeat(
             raise_alert(node=node, code=Code.CLOCK_SKEW, now=now, skew_s=skew_s)
         changed = _write_facts(node, request)
         cards_changed = cards.write_cards(node, request.cards, now, unknown=request.cards_unknown)
-        if "dial" in changed:
+        has_door = isinstance(request.dial, DoorTarget)
+        clock_moved = has_door and _follow_clock(live, skew_s)
+        ports_changed = _follow_ports(live, request)
+        if "dial" in changed or clock_moved:
             versions.bump()
-        if isinstance(request.dial, DoorTarget) and ("dial" in changed or not same_run):
+        shut = clock_moved and live.door_state == DoorState.CLOSED
+        if has_door and ("dial" in changed or not same_run or shut):
             forget_door(live, now)
-        if changed or cards_changed:
+        if changed or cards_changed or ports_changed:
             hints.kick("scheduling.place")
     return HeartbeatOutcome(True, newer_incarnation=not same_run, skew_s=skew_s)
 
@@ -113,6 +119,28 @@ def _write_liveness(
             "report_sequence": 0,
         }
     Liveness.objects.filter(pk=live.pk).update(**values)
+
+
+def _follow_clock(live: Liveness, skew_s: float | None) -> bool:
+    """Whether the node's clock has moved, against ours, so far that lines to its door are dated otherwise
+    from now on. In steps: each is a new table for every gateway, and a late heartbeat looks like a slow
+    clock."""
+    if skew_s is None or abs(skew_s - live.door_skew_s) <= settings.DOOR_SKEW_STEP_S:
+        return False
+    Liveness.objects.filter(pk=live.pk).update(door_skew_s=skew_s)
+    return True
+
+
+def _follow_ports(live: Liveness, request: HeartbeatRequest) -> bool:
+    """Whether strangers hold other ports of the node than before; placing passes those over (SVC-12)."""
+    found = {port for port in request.ports_in_use if 0 < port <= _LARGEST_PORT}
+    if found:
+        found.difference_update(Port.objects.filter(node=live.node_id).values_list("number", flat=True))
+    foreign = sorted(found)[:_PORTS_MAX]
+    if foreign == live.foreign_ports:
+        return False
+    Liveness.objects.filter(pk=live.pk).update(foreign_ports=foreign)
+    return True
 
 
 def _write_facts(node: Node, request: HeartbeatRequest) -> set[str]:

@@ -142,6 +142,22 @@ async def test_a_ping_is_answered_with_a_proof(door: RunningDoor) -> None:
     assert door.door.counts == {"ping": 1}
 
 
+@pytest.mark.req("AGENT-16")
+@pytest.mark.parametrize("off_s", [-600.0, 600.0])
+async def test_a_line_by_the_nodes_own_clock_opens_once_whatever_that_clock_says(
+    door: RunningDoor, off_s: float
+) -> None:
+    door.door._wall = lambda: time.time() + off_s
+    line = line_for(now_s=time.time() + off_s)
+    reader, writer = await knock(door.port, line)
+    assert await reader.readline() == OK
+    writer.close()
+    for again in (line, line_for()):  # a repeat, and one by the true time
+        reader, _ = await knock(door.port, again)
+        assert await hear(reader) == NO
+    assert door.door.counts == {"open": 1, "replay": 1, "skew": 1}
+
+
 # --- how it ends ----------------------------------------------------------------------------------
 
 

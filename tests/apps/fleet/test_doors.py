@@ -3,12 +3,14 @@
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from django.test import Client
 from django.urls import reverse
@@ -16,7 +18,7 @@ from rest_framework.test import APIClient
 
 from agent.contract.codes import Code
 from agent.contract.messages import DialTarget, DoorTarget
-from apps.core import leases, ticks
+from apps.core import leases, ticks, versions
 from apps.core.errors import Invalid
 from apps.fleet import selectors
 from apps.fleet.doors import (
@@ -270,6 +272,34 @@ def test_an_address_that_can_not_be_dialled_is_refused(target: Any, field: str) 
     with pytest.raises(Invalid) as refused:
         record_heartbeat(node=node, request=heartbeat_of(node, dial=target), address="127.0.0.1", now=NOW)
     assert [error.field for error in refused.value.errors] == [field]
+
+
+@pytest.mark.req("AGENT-16", "AGENT-02")
+@pytest.mark.parametrize("off_s", [-600.0, 600.0])
+def test_a_clock_ten_minutes_off_closes_no_door(door: RunningDoor, off_s: float) -> None:
+    """The heartbeat tells the node's clock, and lines are dated by it."""
+    door.wall = lambda: time.time() + off_s
+    node = node_behind(door)
+    Liveness.objects.filter(node=node).update(door_state="closed", door_reason=REFUSES)
+    before = versions.read()
+    target = msgspec.convert(node.dial, DoorTarget)
+    message = heartbeat_of(node, dial=target, sent_at=NOW.timestamp() + off_s)
+    record_heartbeat(node=node, request=message, address="127.0.0.1", now=NOW)
+    assert versions.read() == before + 1
+    assert run() == {"dialled": 1, "opened": 1, "closed": 0}
+    assert door.door.counts == {"ping": 1}
+
+
+def test_a_late_heartbeat_is_no_new_table_for_the_gateways() -> None:
+    node = factories.make_node(dial=msgspec.to_builtins(TARGET))
+    before = versions.read()
+    for sequence, off_s in ((1, -19.0), (2, 15.0)):
+        message = heartbeat_of(
+            node, sequence=sequence, incarnation="run-1", dial=TARGET, sent_at=NOW.timestamp() + off_s
+        )
+        record_heartbeat(node=node, request=message, address="127.0.0.1", now=NOW)
+    assert live_of(node).door_skew_s == 0.0
+    assert versions.read() == before
 
 
 # --- what it means --------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from apps.alerts.models import Alert
 from apps.core import versions
 from apps.core.errors import Invalid, Refusal
 from apps.fleet import selectors, services
-from apps.fleet.models import Card, CardSample, Liveness, Node
+from apps.fleet.models import Card, CardSample, Liveness, Node, Port
 from apps.fleet.services.measures import changed_enough
 from tests import factories
 
@@ -346,3 +346,18 @@ def test_any_decodable_heartbeat_is_recorded_or_refused_in_words(data):
     except Invalid as refused:
         assert {e.field for e in refused.errors} <= {"incarnation", "sequence"}
     assert msgspec.json.encode(Node.objects.get(pk=node.pk).engines)
+
+
+@pytest.mark.req("SVC-12", "AGENT-07")
+def test_ports_that_strangers_hold_are_kept_for_placing(node, monkeypatch):
+    Port.objects.create(node=node, number=20001, owner="task-a", attempt=1, container_port=80)
+    beat(node, 1)
+    kicked = []
+    monkeypatch.setattr("apps.fleet.services.heartbeats.hints.kick", kicked.append)
+    beat(node, 2, ports_in_use=[20005, 20001, 20000, 70000, 0, -1])
+    assert live(node).foreign_ports == [20000, 20005]
+    assert {20000, 20001, 20005} <= selectors.placement_rows()[0].ports
+    beat(node, 3, ports_in_use=[20000, 20001, 20005])
+    beat(node, 4)
+    assert live(node).foreign_ports == []
+    assert kicked == ["scheduling.place"] * 2

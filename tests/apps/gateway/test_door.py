@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from openai import AsyncOpenAI
 
@@ -109,6 +110,24 @@ async def test_another_certificate_gets_nothing_and_is_sidelined(
     assert gateway.app._parts.live.sidelined() == {"task-a"}
     assert not door.door.counts["open"]
     assert sum(door.door.counts[why] for why in ("mac", "skew", "no_engine", "replay")) == 0  # no line came
+
+
+@pytest.mark.parametrize("off_s", [-600.0, 600.0])
+async def test_a_clock_ten_minutes_off_is_met_on_its_own_terms(
+    off_s: float,
+    gateway: RunningGateway,
+    http: aiohttp.ClientSession,
+    door: RunningDoor,
+    source: FakeSource,
+) -> None:
+    door.wall = lambda: time.time() + off_s
+    replica = behind(door)
+    assert replica.door is not None
+    dated = msgspec.structs.replace(replica.door, skew_s=off_s)
+    source.table = make_table(make_route(msgspec.structs.replace(replica, door=dated)), version=2)
+    await until(lambda: gateway.app._tables.current.version == 2)
+    assert (await ask(http, gateway, BODY))[0] == 200
+    assert door.door.counts == {"open": 1}
 
 
 @pytest.mark.parametrize("why", ["attempt", "key", "clock", "closed", "engine_down"])

@@ -10,7 +10,7 @@ from agent.contract.door import derive_key
 from agent.contract.states import Phase, State
 from apps.core import versions
 from apps.core.secrets import derive_engine_key, sha256_hex
-from apps.fleet.models import Port
+from apps.fleet.models import Liveness, Port
 from apps.routing import published
 from apps.routing.models import ModelRoute
 from apps.routing.services import create_route
@@ -178,6 +178,7 @@ def test_a_node_behind_a_door_is_published_with_what_opens_it(tenant: Tenant) ->
     behind.node.save()
     broken.node.dial = {"kind": "door", "host": "10.0.0.8"}
     broken.node.save()
+    Liveness.objects.filter(node=behind.node).update(door_skew_s=-600.0)
     (route,) = published.load_table().routes[tenant.public_id]["m"]
     # What can't be read is left out: it must not be dialled past its door.
     assert [replica.task_id for replica in route.replicas] == [direct.public_id, behind.public_id]
@@ -187,4 +188,5 @@ def test_a_node_behind_a_door_is_published_with_what_opens_it(tenant: Tenant) ->
         port=7443,
         certificate_sha256="cd" * 32,
         key=derive_key(behind.node.secret_sha256),
+        skew_s=-600.0,
     )

@@ -29,6 +29,7 @@ class DoorPass(aiohttp.Fingerprint):
         super().__init__(bytes.fromhex(replica.door.certificate_sha256))
         self.sha256 = replica.door.certificate_sha256
         self._key = replica.door.key
+        self._skew_s = replica.door.skew_s
         self._attempt = (replica.task_id, replica.attempt)
 
     def __eq__(self, other: object) -> bool:
@@ -44,7 +45,8 @@ class DoorPass(aiohttp.Fingerprint):
         """A line for one connection."""
         task_id, attempt = self._attempt
         nonce = secrets.token_hex(16)
-        return build_line(self._key, task_id=task_id, attempt=attempt, now_s=time.time(), nonce=nonce)
+        now_s = time.time() + self._skew_s
+        return build_line(self._key, task_id=task_id, attempt=attempt, now_s=now_s, nonce=nonce)
 
 
 class DoorConnector(aiohttp.TCPConnector):
