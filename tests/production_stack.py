@@ -38,15 +38,7 @@ PARTS = {
 
 
 # How often each loop runs in such a stack, by the setting of its period; `PERIODS` by the loop's name.
-LOOP_PERIODS = {
-    "SCHEDULING_PERIOD_S": "0.3",
-    "RECOVERY_PERIOD_S": "0.5",
-    "DRAIN_PERIOD_S": "1",
-    "DOOR_CHECK_PERIOD_S": "1",
-    "LOG_TIDY_PERIOD_S": "1",
-    "ALERT_WATCH_PERIOD_S": "1",
-    "ALERT_DELIVERY_PERIOD_S": "1",
-}
+LOOP_PERIODS = {loop.every: SHORT_PERIODS.get(loop.every, "1") for loop in ticks.REGISTRY.values()}
 PERIODS = {name: float(LOOP_PERIODS[loop.every]) for name, loop in ticks.REGISTRY.items()}
 
 
