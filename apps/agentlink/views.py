@@ -1,5 +1,7 @@
 """The agent protocol's addresses: one plain view a message (docs/contract.md)."""
 
+from django.http import HttpRequest
+
 from agent.contract.messages import (
     ClaimAnswer,
     ClaimRequest,
@@ -14,8 +16,6 @@ from agent.contract.messages import (
     ReportReply,
     ReportRequest,
 )
-from django.http import HttpRequest
-
 from apps.agentlink import files, services
 from apps.agentlink.exchange import Caller, bytes_from_node, from_node, from_stranger
 from apps.core.clock import utc_now

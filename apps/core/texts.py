@@ -10,10 +10,12 @@ from typing import Any
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from apps.core.texts_explain import EXPLAIN
 from apps.core.texts_files import FILES
 from apps.core.texts_sleep import SLEEP
 
 TEXTS: dict[str, Promise] = {
+    **EXPLAIN,
     **FILES,
     **SLEEP,
     # the request as a whole

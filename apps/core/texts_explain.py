@@ -1,0 +1,67 @@
+"""Sentences that explain a service (SVC-14): what is awaited, what one node lacks, what to do. A part of
+`texts.py`, which owns how codes are said."""
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+EXPLAIN: dict[str, Promise] = {
+    # what is awaited
+    "await_resumed": _("It waits until an operator ends the suspension of its tenant."),
+    "await_retry": _("It failed a moment ago and pauses before it is placed again."),
+    "await_place": _("It waits for a node with room; every node is asked again each second."),
+    "await_claim": _("It waits for its node's agent to take it on."),
+    "await_image": _("Its node fetches the image."),
+    "await_ready": _("It starts and loads its model; it serves once its health check passes."),
+    "await_ready_again": _("It runs, but is not ready now; it serves again once its health check passes."),
+    "await_end": _("It runs until it ends by itself, or its timeout ends it."),
+    "await_drained_then_stop": _("Running calls come to their end, then it stops."),
+    "await_drained_then_sleep": _("Running calls come to their end, then it falls asleep."),
+    "await_wake_possible": _("It was asked to wake and does so as soon as its node and its card allow it."),
+    "await_wake_call": _("It sleeps until somebody wakes it."),
+    "await_gone": _("It ends; its node confirms when nothing of it is left."),
+    "await_rebuild": _("It is built anew by itself within seconds."),
+    # what one node says
+    "here_fits": _("It would take it now; it is next."),
+    "here_node_not_allowed": _("It is not open to this tenant."),
+    "here_node_offline": _("It is offline."),
+    "here_door_closed": _("The server can not reach its door."),
+    "here_node_cordoned": _("It is closed for new work."),
+    "here_runtime_cannot": _("Its runtime can not run this engine or command."),
+    "here_gpu_type_mismatch": _("It has no card of type %(wanted)s."),
+    "here_cards_short": _("%(wanted)s free card(s) are needed, %(free)s are free."),
+    "here_vram_short": _("%(wanted_mb)s MB are needed on a card, %(free_mb)s MB are free."),
+    "here_vram_unknown": _("The free memory of its cards is unknown."),
+    "here_ports_exhausted": _("It has no free port left in its range."),
+    "here_port_taken": _("Port %(port)s is taken there."),
+    # what to do
+    "try_join_node": _("Join a machine, or ask an operator to open one to this tenant."),
+    "try_start_agent": _("Start the machine and its agent again, or join another one."),
+    "try_uncordon": _("Ask an operator to put the closed node back into service."),
+    "try_open_door": _("Open the way from the server to the door of the node; its page says what is wrong."),
+    "try_other_engine": _("Choose an engine that a node has, or install the missing one there."),
+    "try_other_card": _("Leave gpu_type empty to take any card, or name a type that a node has."),
+    "try_fewer_cards": _(
+        "Ask for fewer cards or set gpu_memory_utilization to share one, stop or let sleep what you do not"
+        " need, or wait until cards are free."
+    ),
+    "try_less_memory": _(
+        "Lower gpu_memory_utilization or the context length, take a smaller or quantised model, or spread it"
+        " over more cards."
+    ),
+    "try_look_at_driver": _("Look at the cards' driver on the node: nvidia-smi there must list them."),
+    "try_free_card": _("End the process that holds the card's memory; the card's page names it."),
+    "try_other_port": _("Leave the host port empty, or name one that is free on the node."),
+    "try_ask_operator": _("Ask a platform operator to resume the tenant."),
+    "try_other_image": _("Check the image's name and tag, its registry and the pull credentials."),
+    "try_free_disk": _("Make room on the node's disk, or lower its agent's disk_floor_mb."),
+    "try_other_path": _(
+        "Check the path: it must exist on the node, inside of the folders that its agent allows."
+    ),
+    "try_look_at_node": _("Look at the node: does its agent run, and what does its log say?"),
+    "try_longer_start": _("Raise health_check.start_period_seconds; large models take minutes to load."),
+    "try_read_log": _("Read the last lines of its log; they mostly name the cause."),
+    "try_longer_run": _("Raise task.timeout_seconds and start it again."),
+    "try_wait_for_loan": _("Wait until the loan of its card ends, or ask an operator to end it."),
+    "try_wake": _("Wake it."),
+    "try_start": _("Start it again."),
+}

@@ -1,0 +1,1 @@
+"""Pure rules of what is told about a service: plain values in, codes out."""

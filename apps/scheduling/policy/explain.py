@@ -1,0 +1,49 @@
+"""Why each node does not take a task: the first check that refuses it there, with its numbers (SVC-14).
+
+Pure. Owns asking every node once; the checks are the scheduler's own, so that an explanation can't differ
+from the decision. Room is judged as it is now, without what other waiting tasks would take first.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from apps.scheduling.policy.registry import Refused, load_filters
+from apps.scheduling.policy.shapes import Board, ShapeKey, shape_of
+from apps.scheduling.policy.snapshot import NodeView, Snapshot, TaskView
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one node says; `refused` None = it would take the task."""
+
+    node: NodeView
+    refused: Refused | None
+
+
+def judge_nodes(snapshot: Snapshot, tasks: Iterable[TaskView]) -> dict[int, list[Verdict]]:
+    """By the task's row id: every node's word, those that would take it first, then the nearest miss.
+    Tasks that ask for the same are judged once."""
+    board = Board(snapshot, load_filters(), ())
+    judged: dict[ShapeKey, list[Verdict]] = {}
+    found = {}
+    for task in tasks:
+        key = shape_of(task)
+        if key not in judged:
+            judged[key] = sorted(
+                (_judge(board, task, place) for place in range(len(board.rooms))), key=_order
+            )
+        found[task.id] = judged[key]
+    return found
+
+
+def _judge(board: Board, task: TaskView, place: int) -> Verdict:
+    room = board.rooms[place]
+    left = board.judge(task, room)
+    return Verdict(room.view, left if isinstance(left, Refused) else None)
+
+
+def _order(verdict: Verdict) -> tuple[bool, bool, float, str]:
+    """Only checks of room tell a shortfall, and they stand last: such a node passed all others."""
+    refused = verdict.refused
+    shortfall = 0.0 if refused is None else refused.shortfall
+    return (refused is not None, shortfall == 0, shortfall, verdict.node.name)
