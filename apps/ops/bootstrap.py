@@ -114,6 +114,8 @@ def main(arguments: list[str] | None = None) -> int:
                 os.environ.get("HOST") or "127.0.0.1",
                 preflight.read_port(os.environ.get("PORT") or str(preflight.DEFAULT_PORT)),
             )
+            if (os.environ.get("RUNTIME") or "process") == "process":
+                preflight.check_openmp()
         folder = os.open(ROOT, os.O_RDONLY)
         fcntl.flock(folder, fcntl.LOCK_EX)  # two starts beside each other install once
         install(ROOT, options.venv, LOCKS | TOOLS if options.with_tools else LOCKS)

@@ -4,6 +4,7 @@ Owns the checks of ports, room on the disk and the data directory. Standard libr
 before the libraries are there. Never installs or starts anything.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -41,6 +42,17 @@ def check_port(host: str, port: int) -> None:
                     f"as in: make run PORT={port + 1 if port < 65535 else 3333}"
                 ) from None
             raise NotReady(f"HOST={host} with PORT={port} can not be used: {error.strerror}.") from None
+
+
+def check_openmp(library: str = "libgomp.so.1") -> None:
+    """Refuse where llama.cpp could not start: its wheel leaves OpenMP to the machine. Raises NotReady."""
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        raise NotReady(
+            f"llama.cpp needs {library}, which is not here; install it by: apt-get install libgomp1 "
+            "(or run engines in containers: RUNTIME=docker)"
+        ) from None
 
 
 def check_room(folder: Path, needed_mb: int, what: str) -> None:

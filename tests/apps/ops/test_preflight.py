@@ -154,6 +154,12 @@ def test_a_start_waits_for_no_tool_of_the_tests() -> None:
     assert "\ninstall: python ## " in doors
 
 
+def test_a_machine_without_openmp_is_told_what_to_install() -> None:
+    preflight.check_openmp("libc.so.6")  # one that is there
+    with pytest.raises(NotReady, match=r"libnone\.so\.1, which is not here.*apt-get install libgomp1"):
+        preflight.check_openmp("libnone.so.1")
+
+
 def test_another_python_or_no_venv_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(NotReady, match=r"apt-get install python3\.11-venv"):
