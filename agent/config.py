@@ -88,6 +88,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load_cap_s: float = 3600.0  # progress extends the start period up to here
     stall_s: float = 120.0  # requests in work, no step done
     stall_cpu_s: float = 900.0  # without a card one step over a long prompt may take minutes
+    sleep_call_s: float = 30.0  # for an engine's own sleep call; it is stopped afterwards in any case
+    canary_s: float = 60.0  # after a wake, from healthy to the first token
     orphan_grace_s: float = 30.0
     gone_repeat_s: float = 30.0
     adopted_grace_s: float = 10.0  # TERM to KILL for what was adopted and is not listed

@@ -38,6 +38,7 @@ from agent.runtime.base import Runtime
 from agent.runtime.making import make_runtime
 from agent.supervisor.desired import DesiredList
 from agent.supervisor.probe import Prober
+from agent.supervisor.sleepmarks import SleepMarks
 from agent.supervisor.supervisor import Supervisor
 
 log = logging.getLogger("agent")
@@ -159,9 +160,10 @@ async def _work(
         desired=desired,
         runtime=runtime,
         claim=client.claim,
-        probe=prober.probe,
+        engines=prober,
         reports=reports,
         logs=logs,
+        marks=SleepMarks(state_dir.path / "asleep"),
     )
     kept = (str(state_dir.path), settings.docker_host.removeprefix("unix://"))
     files = FileSender(

@@ -143,7 +143,7 @@ class PortMapping(msgspec.Struct):
 class HealthCheck(msgspec.Struct):
     """AGENT-08. `start_period_seconds` counts from the real start of the container or process."""
 
-    type: str = "http"  # http, tcp, none
+    type: str = "http"  # http, tcp, none, engine: http that knows the engine's own ways
     path: str = "/health"
     port: int = 0  # container port; 0 = the first mapped one
     interval_seconds: float = 10

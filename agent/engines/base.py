@@ -39,6 +39,7 @@ class EngineCall(msgspec.Struct, frozen=True):
     memory_percent: int | None = None
     threads: int | None = None
     options: dict[str, str] = {}
+    sleep_enabled: bool = False  # it may be asked to give its card's memory back (SLEEP-01)
 
 
 class ImageCommand(msgspec.Struct, frozen=True):
@@ -50,11 +51,13 @@ class ImageCommand(msgspec.Struct, frozen=True):
 
 class Metrics(msgspec.Struct, frozen=True):
     """Names in the engine's Prometheus text: a counter that rises with every step of work, and the
-    gauge of requests in work. Together they tell a busy engine from a stuck one."""
+    gauges of requests in work and in its queue. The first two tell a busy engine from a stuck one, the last
+    two whether it may be put to sleep."""
 
     path: str
     progress_counter: str
     running_gauge: str
+    waiting_gauge: str
 
 
 class Engine(Protocol):

@@ -39,6 +39,7 @@ class LlamaCpp:
         path="/metrics",
         progress_counter="llamacpp:n_decode_total",
         running_gauge="llamacpp:requests_processing",
+        waiting_gauge="llamacpp:requests_deferred",
     )
 
     def image_command(self, call: EngineCall) -> ImageCommand:

@@ -4,7 +4,7 @@ Owns the flags. The entry point is always given, because images differ in theirs
 the API server module) and both take other arguments. The key goes by VLLM_API_KEY.
 """
 
-from agent.engines.base import EngineCall, ImageCommand, Metrics, whole_number
+from agent.engines.base import EngineCall, ImageCommand, Metrics, switch, whole_number
 
 
 class Vllm:
@@ -23,11 +23,14 @@ class Vllm:
     loading_status: int | None = None
     can_sleep = True
     key_variable = "VLLM_API_KEY"
-    option_variables = frozenset({"HETEROFLOW_MAX_MODEL_LEN", "HETEROFLOW_MAX_NUM_SEQS"})
+    option_variables = frozenset(
+        {"HETEROFLOW_MAX_MODEL_LEN", "HETEROFLOW_MAX_NUM_SEQS", "HETEROFLOW_SLEEP_MODE"}
+    )
     metrics = Metrics(
         path="/metrics",
         progress_counter="vllm:generation_tokens_total",
         running_gauge="vllm:num_requests_running",
+        waiting_gauge="vllm:num_requests_waiting",
     )
 
     def image_command(self, call: EngineCall) -> ImageCommand:
@@ -52,7 +55,16 @@ class Vllm:
         seqs = whole_number(options, "HETEROFLOW_MAX_NUM_SEQS", 0, low=0, high=1 << 16)
         if seqs:
             line += ["--max-num-seqs", str(seqs)]
+        if self._takes_sleep_mode(call):
+            line += ["--enable-sleep-mode"]
         return line
+
+    @staticmethod
+    def _takes_sleep_mode(call: EngineCall) -> bool:
+        """Without the flag the sleep call frees nothing; where the platform does not know it, it stops the
+        start. CUDA has it in every version, ROCm from 0.11.1 on and by the service's own word only."""
+        asked = switch(call.options, "HETEROFLOW_SLEEP_MODE")
+        return call.sleep_enabled and (call.gpu_vendor == "nvidia" or (call.gpu_vendor == "amd" and asked))
 
 
 ENGINE = Vllm()

@@ -58,6 +58,7 @@ class ReportQueue:
         why: Reason | None = None,
         exit_code: int | None = None,
         last_log_lines: list[str] | None = None,
+        notes: list[Reason] | None = None,
     ) -> None:
         """Put one report at the end of the queue."""
         self._sequence += 1
@@ -72,6 +73,7 @@ class ReportQueue:
                 exit_code=exit_code,
                 last_log_lines=last_log_lines or [],
                 happened_at=self._wall(),
+                notes=notes or [],
             )
         )
         self._empty.clear()

@@ -7,6 +7,7 @@ beside, and the same call asked again tells how far it is.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +32,18 @@ class PortBusy(Exception):
     def __init__(self, port: int) -> None:
         super().__init__(f"port {port} is in use")
         self.port = port
+
+
+class KeptLost(Exception):
+    """What was kept can not be started again, for the reason given: only a new one can be made."""
+
+
+class Kept(StrEnum):
+    """What became of an instance that was stopped to be started again."""
+
+    LIES = "lies"  # as it was left, as far as is known
+    RUNS = "runs"  # somebody else started it
+    GONE = "gone"  # somebody else removed it
 
 
 class Instance(msgspec.Struct, frozen=True):
@@ -59,11 +72,12 @@ class Exit(msgspec.Struct, frozen=True):
 
 class Adopted(msgspec.Struct, frozen=True):
     """An instance that was there before this run of the agent. `spec` holds what watching it needs;
-    `age_s` is how long ago it was started."""
+    `age_s` is how long ago it was started; `stopped`: it runs no more."""
 
     instance: Instance
     spec: TaskSpec
     age_s: float
+    stopped: bool = False
 
 
 class Runtime(Protocol):
@@ -109,8 +123,21 @@ class Runtime(Protocol):
         """End it, with everything that it started."""
         ...
 
-    def forget(self, instance: Instance) -> None:
-        """Drop what is kept about an ended instance."""
+    def keep(self, instance: Instance) -> None:
+        """It has ended and is to be started again some day (SLEEP-01): drop nothing of it."""
+        ...
+
+    def kept(self, instance: Instance) -> Kept:
+        """What became of it since `keep`."""
+        ...
+
+    def restart(self, instance: Instance, spec: TaskSpec) -> Instance | Starting:
+        """Start again what was kept; `Starting`: ask again. Raises PortBusy, KeptLost or StartRefused."""
+        ...
+
+    def forget(self, instance: Instance, *, again: bool = False) -> None:
+        """Drop an ended instance and what is known of it. `again`: the same attempt may be started anew,
+        and its log then goes on behind what is there."""
         ...
 
     def close(self, wait_s: float) -> None:

@@ -14,7 +14,7 @@ from docker.types import Mount
 from agent.config import Settings
 from agent.contract.messages import TaskSpec
 from agent.engines.base import Engine, EngineCall, ImageCommand
-from agent.engines.environment import AGENT_VARIABLES, agent_env, user_env
+from agent.engines.environment import AGENT_VARIABLES, DEV_MODE_VARIABLE, agent_env, user_env
 from agent.gpu.container_cards import ContainerCards
 from agent.models.mounts import HostMount
 
@@ -69,6 +69,7 @@ def build_command(spec: TaskSpec, engine: Engine | None, *, model: str, threads:
         memory_percent=spec.memory_percent,
         threads=threads if engine.name == "llamacpp" else None,
         options={name: value for name, value in spec.env.items() if name in engine.option_variables},
+        sleep_enabled=spec.sleep_enabled,
     )
     return engine.image_command(call)
 
@@ -85,8 +86,10 @@ def build_env(spec: TaskSpec, engine: Engine | None, cards: ContainerCards) -> d
             gpu_vendor="",
             gpu_uuids=[],
             engine_key=spec.engine_key,
+            sleep_enabled=spec.sleep_enabled,
         )
-        own |= {name: value for name, value in named.items() if name not in AGENT_VARIABLES}
+        left = AGENT_VARIABLES - {DEV_MODE_VARIABLE}
+        own |= {name: value for name, value in named.items() if name not in left}
     return {**kept, **own, **cards.env}
 
 

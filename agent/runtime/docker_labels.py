@@ -14,12 +14,14 @@ import msgspec
 from agent.contract.messages import HealthCheck, PortMapping, TaskSpec
 from agent.contract.states import TaskType
 from agent.engines.catalog import get_engine
+from agent.engines.environment import DEV_MODE_VARIABLE
 
 AGENT = "heteroflow.agent"  # the agent that made it; another agent's is never touched
 NODE = "heteroflow.node"  # for people
 TASK = "heteroflow.task"
 ATTEMPT = "heteroflow.attempt"
 SERVING = "heteroflow.serving"
+SOURCES = "heteroflow.sources"  # place inside -> real host path, of each mount: for starting it again
 TASK_NAME = re.compile(r"task-[A-Za-z0-9_-]{1,80}\Z")
 
 
@@ -108,4 +110,5 @@ def spec_of(found: Found, env: list[str]) -> TaskSpec:
         gpu_vendor=serving.gpu_vendor,
         env=entries,
         engine_key=entries.get(engine.key_variable, "") if engine else "",
+        sleep_enabled=entries.get(DEV_MODE_VARIABLE) == "1",
     )

@@ -40,9 +40,9 @@ class Pins:
         self._folder = folder
         self._held: dict[Path, str] = {}
 
-    def hold(self, mount: HostMount, given: str) -> HostMount:
+    def hold(self, mount: HostMount, given: str, *, place: Path | None = None) -> HostMount:
         """The same mount from a place that nobody else can change. `mount.source` is the real path that
-        was checked, `given` how the task named it.
+        was checked, `given` how the task named it; `place` = one that a container was made with before.
 
         Raises PathRefused when a link stands in the path now or it is gone, OSError when the system
         refuses the mount.
@@ -50,7 +50,12 @@ class Pins:
         opened = open_without_links(mount.source, given)
         try:
             is_folder = stat.S_ISDIR(os.fstat(opened).st_mode)
-            place = Path(tempfile.mkdtemp(dir=self._folder) if is_folder else _empty_file(self._folder))
+            if place is None:
+                place = Path(tempfile.mkdtemp(dir=self._folder) if is_folder else _empty_file(self._folder))
+            elif is_folder:
+                place.mkdir(mode=0o700)
+            else:
+                place.touch(mode=0o600, exist_ok=False)
             self._held[place] = mount.target
             _mount(f"/proc/self/fd/{opened}", place, _BIND | _RECURSIVE)
             _mount("none", place, _PRIVATE | _RECURSIVE)

@@ -18,19 +18,21 @@ import psutil
 
 from agent.config import Settings
 from agent.contract.messages import CardReport, EngineReport, TaskSpec
-from agent.contract.states import RuntimeKind
+from agent.contract.states import Phase, RuntimeKind
 from agent.identity import StateDir
 from agent.runtime import docker_pins
-from agent.runtime.base import Adopted, Exit, Instance, PortBusy, Starting, StartRefused
+from agent.runtime.base import Adopted, Exit, Instance, Kept, PortBusy, Starting, StartRefused
 from agent.runtime.docker_client import Docker, DockerRefused, NoAnswer, told
 from agent.runtime.docker_end import Ending
 from agent.runtime.docker_engines import engines_here
 from agent.runtime.docker_images import Images
 from agent.runtime.docker_labels import Found, spec_of
 from agent.runtime.docker_logs import LogCopy
+from agent.runtime.docker_places import Place, save_place
 from agent.runtime.docker_private import PrivateImages
+from agent.runtime.docker_restart import RestartJob
 from agent.runtime.docker_start import StartJob
-from agent.runtime.docker_watch import Watch
+from agent.runtime.docker_watch import ENDED, Watch
 
 log = logging.getLogger("agent.runtime")
 Key = tuple[str, int]
@@ -67,7 +69,11 @@ class DockerRuntime:
         )
         self._places = state_dir.path / "logplaces"
         self._places.mkdir(mode=0o700, exist_ok=True)
+        for place in self._places.glob("*.json"):
+            if not (self._state_dir.logs / f"{place.stem}.log").exists():
+                place.unlink()
         self._jobs: dict[Key, StartJob] = {}
+        self._restarts: dict[Key, RestartJob] = {}
         self._instances: dict[str, Key] = {}
         self._copies: dict[str, LogCopy] = {}
         self._ended_at: dict[str, float] = {}
@@ -146,7 +152,8 @@ class DockerRuntime:
         self._watch.track(found.container)
         age_s = _age_s(str(there["State"].get("StartedAt", "")), time.time())
         log.info("%s: found as container %s; it goes on", found.name, found.container[:12])
-        self._ready.put(Adopted(instance, spec, age_s))
+        stopped = str(there["State"].get("Status", "")) in ENDED
+        self._ready.put(Adopted(instance, spec, age_s, stopped))
 
     # --- starting ---------------------------------------------------------------------------------
 
@@ -181,6 +188,12 @@ class DockerRuntime:
         raise RuntimeError(f"the start of {spec.task_id} ended without an outcome")
 
     def abandon(self, task_id: str, attempt: int) -> bool:
+        again = self._restarts.get((task_id, attempt))
+        if again is not None:
+            again.abandon()
+            if not again.done.is_set():
+                return False
+            del self._restarts[task_id, attempt]
         job = self._jobs.get((task_id, attempt))
         if job is not None:
             job.abandon()
@@ -197,6 +210,15 @@ class DockerRuntime:
         if name in self._instances:
             return
         self._instances[name] = instance.task_id, instance.attempt
+        self._copy_log(instance)
+
+    def _copy_log(self, instance: Instance) -> None:
+        """From where its copying ended before, if it did."""
+        name = instance.name
+        before = self._copies.pop(name, None)
+        if before is not None:
+            before.close()
+        self._ended_at.pop(name, None)
         self._copies[name] = LogCopy(
             self._docker,
             name,
@@ -223,7 +245,50 @@ class DockerRuntime:
     def kill(self, instance: Instance) -> None:
         self._ending.signal(instance.name, "SIGKILL")
 
-    def forget(self, instance: Instance) -> None:
+    def keep(self, instance: Instance) -> None:
+        """Its log's place stays too: the same container goes on in the same log."""
+        self._watch.keep(instance.name)
+
+    def kept(self, instance: Instance) -> Kept:
+        ended = self._watch.exit_of(instance.name)
+        if ended is not None and ended.vanished:
+            return Kept.GONE
+        state = self._watch.state_of(instance.name)
+        if state is None or state in ENDED:
+            return Kept.LIES
+        self._watch.drop(instance.name)
+        self._watch.track(instance.name)
+        self._copy_log(instance)
+        return Kept.RUNS
+
+    def restart(self, instance: Instance, spec: TaskSpec) -> Instance | Starting:
+        key = instance.task_id, instance.attempt
+        job = self._restarts.get(key)
+        if job is None:
+            copy = self._copies.get(instance.name)
+            if copy is not None and not copy.done.is_set():
+                copy.close()  # two of them would write over each other
+                return Starting(Phase.NONE)
+            self._watch.drop(instance.name)
+            job = self._restarts[key] = RestartJob(
+                instance,
+                docker=self._docker,
+                pins=self._pins,
+                rules=self._settings.path_rules,
+                on_running=self._watch.track,
+            )
+        if not job.done.is_set():
+            return Starting(Phase.NONE)
+        del self._restarts[key]
+        if isinstance(job.outcome, Instance):
+            self._copy_log(instance)
+            return instance
+        self._watch.track(instance.name)
+        if job.outcome is None:
+            raise RuntimeError(f"the restart of {instance.task_id} ended without an outcome")
+        raise job.outcome
+
+    def forget(self, instance: Instance, *, again: bool = False) -> None:
         copy = self._copies.pop(instance.name, None)
         if copy is not None:
             copy.close()
@@ -232,7 +297,12 @@ class DockerRuntime:
         self._met.discard(instance.name)
         self._ended_at.pop(instance.name, None)
         self._watch.drop(instance.name)
-        self._place_file(instance).unlink(missing_ok=True)
+        if again:
+            file = self.log_file(instance.task_id, instance.attempt)
+            size = file.stat().st_size if file.exists() else 0
+            save_place(self._place_file(instance), Place(offset=size))
+        else:
+            self._place_file(instance).unlink(missing_ok=True)
 
     def close(self, wait_s: float) -> None:
         self._ending.close(wait_s)

@@ -29,7 +29,7 @@ from agent.runtime.base import Instance, PortBusy, StartRefused
 from agent.runtime.docker_client import Docker, DockerRefused, NoAnswer, told
 from agent.runtime.docker_end import Ending
 from agent.runtime.docker_images import Images
-from agent.runtime.docker_labels import AGENT, ATTEMPT, TASK, TASK_NAME, build_labels
+from agent.runtime.docker_labels import AGENT, ATTEMPT, SOURCES, TASK, TASK_NAME, build_labels
 from agent.runtime.docker_pins import Pins
 from agent.runtime.docker_words import Trouble, reason_for
 
@@ -198,6 +198,8 @@ class StartJob:
             model = mount_model(spec.model_path, rules, gguf=gguf, never=never)
             mounts, inside = [(mount, spec.model_path) for mount in model.mounts], model.inside
         mounts += [(mount_volume(v, rules, never=never), v.split(":")[0]) for v in spec.volumes]
+        sources = {mount.target: mount.source for mount, _ in mounts}
+        self._labels[SOURCES] = msgspec.json.encode(sources).decode()
         if not hold or not mounts:
             return [mount for mount, _ in mounts], inside
         self._pins.release()  # those of a try before this one

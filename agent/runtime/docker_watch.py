@@ -45,7 +45,8 @@ class Watch:
         self._upkeep = upkeep
         self._lock = threading.Lock()
         self._found: dict[str, Found] = {}
-        self._tracked: set[str] = set()
+        self._tracked: dict[str, object] = {}  # with a sign of its own for each life of a container
+        self._kept: set[str] = set()
         self._exits: dict[str, Exit] = {}
         self._tags: dict[str, str] = {}
         self._tags_at = float("-inf")
@@ -87,12 +88,24 @@ class Watch:
     def track(self, container: str) -> None:
         """Tell of this container's end from now on."""
         with self._lock:
-            self._tracked.add(container)
+            self._tracked.setdefault(container, object())
+
+    def state_of(self, container: str) -> str | None:
+        """Its state in the last complete answer; None where that did not name it."""
+        with self._lock:
+            found = self._found.get(container)
+            return found.state if found else None
+
+    def keep(self, container: str) -> None:
+        """It has ended and stays: tell also when it is removed."""
+        with self._lock:
+            self._kept.add(container)
 
     def drop(self, container: str) -> None:
         """Tell no more of it."""
         with self._lock:
-            self._tracked.discard(container)
+            self._tracked.pop(container, None)
+            self._kept.discard(container)
             self._exits.pop(container, None)
 
     def exit_of(self, container: str) -> Exit | None:
@@ -117,14 +130,14 @@ class Watch:
     def observe(self) -> None:
         """Ask once. Raises NoAnswer or DockerRefused, and then nothing has changed."""
         with self._lock:
-            tracked = set(self._tracked)
+            tracked = dict(self._tracked)
         with told():
             rows = self._docker.api.containers(all=True, filters={"label": f"{AGENT}={self._agent}"})
         listed = [found for row in rows if (found := read_listed(row, self._agent)) is not None]
         now = {found.container: found for found in listed}
         ends: dict[str, Exit] = {}
         for container in tracked:
-            if self.exit_of(container) is None and (container not in now or now[container].state in ENDED):
+            if self._is_open(container) and (container not in now or now[container].state in ENDED):
                 ended = self._inspect(container)
                 if ended is not None:
                     ends[container] = ended
@@ -135,8 +148,18 @@ class Watch:
             tags = None
         with self._lock:
             self._found = now
-            self._exits |= {c: ended for c, ended in ends.items() if c in self._tracked}
+            # Not of one that was started again while it was asked for.
+            self._exits |= {c: e for c, e in ends.items() if self._tracked.get(c) is tracked[c]}
             self._tags = self._tags if tags is None else tags
+
+    def _is_open(self, container: str) -> bool:
+        """Whether its end is not known yet; one that is kept may be removed after its end."""
+        with self._lock:
+            known = self._exits.get(container)
+            if container in self._kept and known is not None:
+                found = self._found.get(container)
+                return not known.vanished and found is None
+            return known is None
 
     def _inspect(self, container: str) -> Exit | None:
         try:

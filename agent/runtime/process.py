@@ -32,7 +32,7 @@ from agent.identity import StateDir
 from agent.models.locate import check_links, gguf_file
 from agent.models.paths import PathRefused, check_model_path
 from agent.runtime import process_rules, proctable
-from agent.runtime.base import Adopted, Exit, Instance, PortBusy, StartRefused
+from agent.runtime.base import Adopted, Exit, Instance, Kept, PortBusy, StartRefused
 from agent.runtime.leftovers import PidFile, clean_left_overs
 
 log = logging.getLogger("agent.runtime")
@@ -124,7 +124,17 @@ class ProcessRuntime:
         if child is not None:
             proctable.kill_session(child.pid)
 
-    def forget(self, instance: Instance) -> None:
+    def keep(self, instance: Instance) -> None:
+        """Nothing of a process is left to keep but its place: `restart` starts it from its spec."""
+        self.forget(instance)
+
+    def kept(self, instance: Instance) -> Kept:
+        return Kept.LIES
+
+    def restart(self, instance: Instance, spec: TaskSpec) -> Instance:
+        return self.start(spec)
+
+    def forget(self, instance: Instance, *, again: bool = False) -> None:
         self._processes.pop(instance.name, None)
         (self._state_dir.processes / f"{instance.name}.json").unlink(missing_ok=True)
 
@@ -153,6 +163,7 @@ class ProcessRuntime:
             memory_percent=spec.memory_percent,
             threads=self._settings.engine_threads,
             options=options,
+            sleep_enabled=spec.sleep_enabled,
         )
         try:
             arguments = engine.process_arguments(call)
@@ -215,6 +226,7 @@ class ProcessRuntime:
                 gpu_vendor=spec.gpu_vendor,
                 gpu_uuids=spec.gpu_uuids,
                 engine_key=spec.engine_key,
+                sleep_enabled=spec.sleep_enabled,
             ),
         }
         try:

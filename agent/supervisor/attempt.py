@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from agent.contract.codes import Reason
-from agent.contract.messages import ClaimAnswer, DesiredTask, TaskSpec
+from agent.contract.messages import ClaimAnswer, DesiredTask, SleepOrder, TaskSpec
 from agent.contract.states import Observed, Phase
 from agent.runtime.base import Instance
 from agent.supervisor.desired import Key
-from agent.supervisor.health import HealthMonitor, Probe
+from agent.supervisor.health import HealthMonitor, Probe, Work
 
 
 class Stage(StrEnum):
@@ -24,13 +24,17 @@ class Stage(StrEnum):
     CLAIMING = "claiming"
     STARTING = "starting"  # claim held, not started yet
     RUNNING = "running"
+    DRAINING = "draining"  # to sleep, once its callers have their answers
+    SLEEP_CALL = "sleep_call"  # the engine itself is being asked to
     STOPPING = "stopping"
+    ASLEEP = "asleep"  # stopped, and kept
+    WAKING = "waking"  # being started again; RUNNING once it is
     EXITED = "exited"  # ended and reported; the server decides what follows
     GONE = "gone"  # ended as the server wished
 
 
-ALIVE = frozenset({Stage.STARTING, Stage.RUNNING, Stage.STOPPING})
-STARTED = frozenset({Stage.RUNNING, Stage.STOPPING})
+STARTED = frozenset({Stage.RUNNING, Stage.DRAINING, Stage.SLEEP_CALL, Stage.STOPPING})
+ALIVE = STARTED | {Stage.STARTING, Stage.ASLEEP, Stage.WAKING}
 
 
 @dataclass
@@ -60,9 +64,20 @@ class Attempt:
     log_size: int = 0
     degraded: str = ""
     kill_after: float = 0.0
-    ending: Observed = Observed.EXITED  # what is reported once it has ended
+    ending: Observed = Observed.EXITED  # what is reported once it has ended; asleep: it is kept
     why: Reason | None = None  # why it is being stopped
     told_gone_at: float = 0.0
+    sleep: SleepOrder | None = None  # as last listed
+    notes: list[Reason] = field(default_factory=list)  # of its sleep, for the report of it
+    drain_began_at: float = 0.0
+    quiet_since: float | None = None  # no request in work or waiting since then
+    requests: float | None = None  # how many there were when last looked; None = not known
+    work: asyncio.Task[Work | None] | None = None
+    sleep_call: asyncio.Task[str] | None = None
+    canary_due: bool = False  # it has woken and must show a token before it counts as ready
+    canary: asyncio.Task[str] | None = None
+    canary_after: float = 0.0
+    canary_until: float | None = None
 
     @property
     def key(self) -> Key:
@@ -78,8 +93,8 @@ class Attempt:
         return cls(task.task_id, task.attempt, born_at=now, stop_grace_s=task.stop_grace_seconds)
 
     def drop_io(self) -> None:
-        """Cancel the claim or probe under way; their answers no longer matter."""
-        for task in (self.claim, self.probe):
+        """Cancel the questions under way; their answers no longer matter."""
+        for task in (self.claim, self.probe, self.work, self.sleep_call, self.canary):
             if task is not None:
                 task.cancel()
-        self.claim = self.probe = None
+        self.claim = self.probe = self.work = self.sleep_call = self.canary = None

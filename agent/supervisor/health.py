@@ -24,10 +24,17 @@ class Outcome(StrEnum):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """Read from the engine's own metrics: steps done since its start, requests in work now."""
+    """Read from the engine's own metrics: steps done since its start, requests in work now, and in its
+    queue (None where it does not say)."""
 
     steps: float
     running: float
+    waiting: float | None = None
+
+    @property
+    def requests(self) -> float | None:
+        """All that it has not answered yet; None where that is not known."""
+        return None if self.waiting is None else self.running + self.waiting
 
 
 class Probe(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
-"""Whom the supervisor tells: reports and logs.
+"""Whom the supervisor tells and asks: reports, logs, the engines.
 
-Owns the two Protocols, so that the supervisor knows no link. Never sends anything.
+Owns the Protocols, so that the supervisor knows no link and no socket. Never sends anything.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Protocol
 
 from agent.contract.codes import Reason
 from agent.contract.states import Observed, Phase
+from agent.supervisor.health import Probe, Work
+from agent.supervisor.probe import ProbeTarget
 
 
 class Reports(Protocol):
@@ -25,9 +27,22 @@ class Reports(Protocol):
         why: Reason | None = None,
         exit_code: int | None = None,
         last_log_lines: list[str] | None = None,
+        notes: list[Reason] | None = None,
     ) -> None: ...
 
     def waiting(self, task_id: str, attempt: int) -> bool: ...
+
+
+class Engines(Protocol):
+    """How engines on this host are asked (`agent.supervisor.probe`). Nothing here raises."""
+
+    async def probe(self, target: ProbeTarget) -> Probe: ...
+
+    async def work(self, target: ProbeTarget) -> Work | None: ...
+
+    async def sleep(self, target: ProbeTarget, level: int, timeout_s: float) -> str: ...
+
+    async def canary(self, target: ProbeTarget, timeout_s: float) -> str: ...
 
 
 class Logs(Protocol):

@@ -10,9 +10,11 @@ import logging
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.states import Observed, Phase
-from agent.supervisor.attempt import Attempt
+from agent.supervisor.attempt import Attempt, Stage
 from agent.supervisor.ending import begin_stop, conclude, wished_end
+from agent.supervisor.sleeping import begin_sleep
 from agent.supervisor.surroundings import Surroundings
+from agent.supervisor.waking import advance_canary
 from agent.supervisor.watching import build_target, why_ended
 
 log = logging.getLogger("agent.supervisor")
@@ -29,8 +31,12 @@ def advance_running(around: Surroundings, a: Attempt, why: Reason | None, now: f
         conclude(around, a, now, Observed.GONE if gone else Observed.EXITED, why=why or own, ended=ended)
     elif why is not None:
         begin_stop(around, a, now, why, wished_end(around))
+    elif a.sleep is not None:
+        begin_sleep(around, a, now)
     else:
         _watch_health(around, a, now)
+        if a.stage is Stage.RUNNING and a.canary_due and a.health is not None and a.health.ready:
+            advance_canary(around, a, now)
 
 
 def _watch_health(around: Surroundings, a: Attempt, now: float) -> None:
@@ -44,7 +50,7 @@ def _watch_health(around: Surroundings, a: Attempt, now: float) -> None:
         return
     if a.probe is None:
         if now >= a.probe_after:
-            a.probe = asyncio.ensure_future(around.probe(build_target(around.settings, a.spec)))
+            a.probe = asyncio.ensure_future(around.engines.probe(build_target(around.settings, a.spec)))
             a.probe.add_done_callback(lambda _: around.wake())
         return
     if not a.probe.done():
@@ -59,7 +65,7 @@ def _watch_health(around: Surroundings, a: Attempt, now: float) -> None:
         a.observed = Observed.UNHEALTHY
         around.tell(a, Phase.UNHEALTHY, why=verdict.failed)
         begin_stop(around, a, now, verdict.failed, Observed.EXITED)
-    elif verdict.became_ready:
+    elif verdict.became_ready and not a.canary_due:
         a.observed = Observed.READY
         around.tell(a, Phase.READY, why=reason(Code.READY))
 

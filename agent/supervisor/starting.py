@@ -15,9 +15,10 @@ from agent.masking import secret_values
 from agent.plainlog import MASKING
 from agent.runtime.base import Adopted, Instance, PortBusy, Starting, StartRefused
 from agent.supervisor.attempt import Attempt, Stage
-from agent.supervisor.ending import conclude
+from agent.supervisor.ending import begin_stop, conclude, fall_asleep
+from agent.supervisor.sleepmarks import Mark
 from agent.supervisor.surroundings import Surroundings
-from agent.supervisor.watching import build_monitor
+from agent.supervisor.watching import build_monitor, needs_canary
 
 log = logging.getLogger("agent.supervisor")
 MAX_START_PAUSE_S = 15.0
@@ -50,7 +51,7 @@ def start(around: Surroundings, a: Attempt, now: float) -> None:
         return
     except PortBusy as error:
         announce(around, a, Phase.CREATING)
-        _wait_for_port(around, a, now, error.port)
+        wait_for_port(around, a, now, error.port)
         return
     if isinstance(begun, Starting):
         if begun.phase is not Phase.NONE:
@@ -61,7 +62,8 @@ def start(around: Surroundings, a: Attempt, now: float) -> None:
     around.tell(a, Phase.LOADING)
 
 
-def _wait_for_port(around: Surroundings, a: Attempt, now: float, port: int) -> None:
+def wait_for_port(around: Surroundings, a: Attempt, now: float, port: int) -> None:
+    """Try again later, with growing pauses; after `port_wait_s` in all it has failed (AGENT-07)."""
     if a.start_deadline is None:
         a.start_deadline = now + around.settings.port_wait_s
     if now >= a.start_deadline:
@@ -85,11 +87,14 @@ def watch(around: Surroundings, a: Attempt, instance: Instance, now: float, *, a
     a.instance, a.stage = instance, Stage.RUNNING
     a.health = build_monitor(around.settings, a.spec, now, age_s=age_s)
     a.probe_after = now
+    a.canary_due = needs_canary(a.spec) and around.marks.get(a.key) is not None
+    a.canary_after, a.canary_until = now, None
     around.logs.follow(a.task_id, a.attempt, around.runtime.log_file(*a.key), a.secrets)
 
 
 def adopt(around: Surroundings, known: Attempt | None, found: Adopted, now: float) -> Attempt:
-    """Take over what an earlier run started (AGENT-09). The heartbeat names it; nothing is told."""
+    """Take over what an earlier run started (AGENT-09). The heartbeat names it; nothing is told, but of
+    one that sleeps, since the report of that may have ended with the earlier run."""
     key = found.instance.task_id, found.instance.attempt
     if known is not None and known.stage not in (Stage.WANTED, Stage.CLAIMING):
         log.error("%s.%d: found again while it is %s", *key, known.stage.value)
@@ -98,5 +103,11 @@ def adopt(around: Surroundings, known: Attempt | None, found: Adopted, now: floa
         known.drop_io()
     a = known or Attempt(*key, born_at=now, stop_grace_s=around.settings.adopted_grace_s)
     know(a, found.spec)
+    mark = around.marks.get(key)
     watch(around, a, found.instance, now, age_s=found.age_s)
+    if mark is not None and found.stopped:
+        fall_asleep(around, a, now, None)
+    elif mark is Mark.SLEEP:
+        # Its engine may have been told to drop its weights: stopped first, whatever is wanted now.
+        begin_stop(around, a, now, reason(Code.SLEEP_REQUESTED), Observed.ASLEEP)
     return a

@@ -1,10 +1,10 @@
 """Makes what runs here equal to what the server wants (AGENT-02, -08, -09). One loop.
 
 Owns the attempts, and the decision whether each should run. Each step looks at the desired list and at
-the runtime and does the next thing for every attempt (`starting.py`, `serving.py`, `ending.py`); it may be
-run again at any moment. Slow questions (claims, probes) run beside it and are picked up by a later step, so
-that a server or an engine that hangs holds up nothing. Never restarts an attempt that ended: the server
-decides that by a new attempt.
+the runtime and does the next thing for every attempt (`starting.py`, `serving.py`, `sleeping.py`,
+`waking.py`, `ending.py`); it may be run again at any moment. Slow questions (claims, probes) run beside it
+and are picked up by a later step, so that a server or an engine that hangs holds up nothing. Never restarts
+an attempt that ended: the server decides that by a new attempt.
 """
 
 from __future__ import annotations
@@ -22,12 +22,25 @@ from agent.supervisor.attempt import ALIVE, STARTED, Attempt, Stage
 from agent.supervisor.claiming import ClaimCall, Claiming
 from agent.supervisor.desired import DesiredList, Key
 from agent.supervisor.ending import KILL_PAUSE_S, advance_stopping, conclude, wished_end
-from agent.supervisor.outlets import Logs, Reports
+from agent.supervisor.outlets import Engines, Logs, Reports
 from agent.supervisor.serving import advance_running
+from agent.supervisor.sleeping import advance_asleep, advance_call, advance_draining
+from agent.supervisor.sleepmarks import SleepMarks
 from agent.supervisor.starting import adopt, start, take_spec
-from agent.supervisor.surroundings import ProbeCall, Surroundings
+from agent.supervisor.surroundings import Surroundings
+from agent.supervisor.waking import advance_waking, begin_wake
 
 log = logging.getLogger("agent.supervisor")
+SURE_LISTS = 2  # complete lists, before what stands in none of them is forgotten
+# What is here already, by its stage; `why` it must not be.
+HERE: dict[Stage, Callable[[Surroundings, Attempt, Reason | None, float], None]] = {
+    Stage.RUNNING: advance_running,
+    Stage.DRAINING: advance_draining,
+    Stage.SLEEP_CALL: advance_call,
+    Stage.STOPPING: advance_stopping,
+    Stage.ASLEEP: advance_asleep,
+    Stage.WAKING: advance_waking,
+}
 
 
 class Supervisor:
@@ -41,9 +54,10 @@ class Supervisor:
         desired: DesiredList,
         runtime: Runtime,
         claim: ClaimCall,
-        probe: ProbeCall,
+        engines: Engines,
         reports: Reports,
         logs: Logs,
+        marks: SleepMarks,
     ) -> None:
         self._settings = settings
         self._desired = desired
@@ -51,7 +65,13 @@ class Supervisor:
         self._reports = reports
         self._wake = asyncio.Event()
         self._around = Surroundings(
-            settings=settings, runtime=runtime, probe=probe, reports=reports, logs=logs, wake=self.wake
+            settings=settings,
+            runtime=runtime,
+            engines=engines,
+            reports=reports,
+            logs=logs,
+            marks=marks,
+            wake=self.wake,
         )
         self._claiming = Claiming(
             claim, settings=settings, incarnation=incarnation, desired=desired, wake=self.wake
@@ -105,6 +125,9 @@ class Supervisor:
                 self.attempts[key] = Attempt.from_desired(task, now)
             else:
                 known.stop_grace_s = task.stop_grace_seconds
+            self.attempts[key].sleep = task.sleep if task.desired is Desired.STOP else None
+        if self._desired.complete_lists > SURE_LISTS:
+            self._around.marks.keep_only({*self._desired.tasks, *self.attempts})
         for attempt in list(self.attempts.values()):
             try:
                 self._advance(attempt, now)
@@ -129,6 +152,8 @@ class Supervisor:
 
     def _advance(self, a: Attempt, now: float) -> None:
         why = self._why_not(a, now)
+        if why is None and a.sleep is not None and a.stage in (Stage.WANTED, Stage.STARTING):
+            why = reason(Code.CONTAINER_GONE)  # to sleep, and nothing of it is here
         if a.stage is Stage.WANTED:
             self._advance_wanted(a, why, now)
         elif a.stage is Stage.CLAIMING:
@@ -140,10 +165,10 @@ class Supervisor:
                 start(self._around, a, now)
             elif self._runtime.abandon(*a.key):
                 conclude(self._around, a, now, wished_end(self._around), why=why)
-        elif a.stage is Stage.RUNNING:
-            advance_running(self._around, a, why, now)
-        elif a.stage is Stage.STOPPING:
-            advance_stopping(self._around, a, why, now)
+        elif a.stage in HERE:
+            HERE[a.stage](self._around, a, why, now)
+            if a.stage is Stage.ASLEEP and self._is_wanted(a):
+                begin_wake(self._around, a)
         elif a.stage is Stage.EXITED:
             if why is not None and not self._around.leaving:
                 conclude(self._around, a, now, Observed.GONE, why=why)
@@ -155,7 +180,7 @@ class Supervisor:
         if self._around.leaving:
             return reason(Code.AGENT_RESTARTED)
         listed = self._desired.tasks.get(a.key)
-        if listed is not None and listed.desired is Desired.STOP:
+        if listed is not None and listed.desired is Desired.STOP and listed.sleep is None:
             return reason(Code.STOP_REQUESTED)
         newest = self._desired.newest_attempt(a.task_id)
         if newest > a.attempt:
@@ -164,6 +189,10 @@ class Supervisor:
         if missing >= 2 and now - a.born_at > self._settings.orphan_grace_s:
             return reason(Code.CLAIM_UNKNOWN, complete_lists=missing)
         return None
+
+    def _is_wanted(self, a: Attempt) -> bool:
+        listed = self._desired.tasks.get(a.key)
+        return listed is not None and listed.desired is Desired.RUN
 
     def _advance_wanted(self, a: Attempt, why: Reason | None, now: float) -> None:
         if why is not None:
@@ -187,6 +216,8 @@ class Supervisor:
 
     def _advance_gone(self, a: Attempt, now: float) -> None:
         listed = self._desired.tasks.get(a.key)
+        if listed is not None and listed.desired is Desired.RUN and self._reports.waiting(*a.key):
+            return  # the server must know that it is gone before it is made anew
         if listed is None or listed.desired is Desired.RUN:
             # Not asked for any more; or asked for anew: then the server decides by the claim.
             if self._desired.newest_attempt(a.task_id) <= a.attempt:
@@ -203,7 +234,7 @@ class Supervisor:
                 self._runtime.kill(a.instance)
                 a.stage, a.ending, a.why = Stage.STOPPING, Observed.EXITED, reason(Code.INTERNAL)
                 a.kill_after = now + KILL_PAUSE_S
-            elif a.stage is Stage.STARTING:
+            elif a.stage in (Stage.STARTING, Stage.WAKING):
                 conclude(self._around, a, now, Observed.EXITED, why=reason(Code.INTERNAL))
             else:
                 a.stage = Stage.WANTED if a.stage is Stage.CLAIMING else a.stage

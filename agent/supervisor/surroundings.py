@@ -6,7 +6,7 @@ Owns the one place where the supervisor reports from. Decides nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.config import Settings
@@ -14,12 +14,10 @@ from agent.contract.codes import Reason
 from agent.contract.states import Phase
 from agent.runtime.base import Exit, Runtime
 from agent.supervisor.attempt import Attempt
-from agent.supervisor.health import Probe
-from agent.supervisor.outlets import Logs, Reports
-from agent.supervisor.probe import ProbeTarget
+from agent.supervisor.outlets import Engines, Logs, Reports
+from agent.supervisor.sleepmarks import SleepMarks
 
 log = logging.getLogger("agent.supervisor")
-ProbeCall = Callable[[ProbeTarget], Awaitable[Probe]]
 
 
 @dataclass
@@ -28,9 +26,10 @@ class Surroundings:
 
     settings: Settings
     runtime: Runtime
-    probe: ProbeCall
+    engines: Engines
     reports: Reports
     logs: Logs
+    marks: SleepMarks
     wake: Callable[[], None]
     leaving: bool = False
 
@@ -42,11 +41,19 @@ class Surroundings:
         why: Reason | None = None,
         ended: Exit | None = None,
         lines: list[str] | None = None,
+        notes: list[Reason] | None = None,
     ) -> None:
         """Report where this attempt is now."""
         at = a.observed.value if phase is Phase.LEAVING else phase.value
         log.info("%s: %s", a.name, f"{at}, {why.code}" if why and why.code != at else at)
         code = ended.exit_code if ended else None
         self.reports.add(
-            a.task_id, a.attempt, phase, a.observed, why=why, exit_code=code, last_log_lines=lines
+            a.task_id,
+            a.attempt,
+            phase,
+            a.observed,
+            why=why,
+            exit_code=code,
+            last_log_lines=lines,
+            notes=notes,
         )

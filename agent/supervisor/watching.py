@@ -8,6 +8,7 @@ from __future__ import annotations
 from agent.config import Settings
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import TaskSpec
+from agent.contract.states import TaskType
 from agent.engines.catalog import get_engine
 from agent.runtime.base import Exit
 from agent.supervisor.health import HealthMonitor
@@ -34,7 +35,14 @@ def build_target(settings: Settings, spec: TaskSpec) -> ProbeTarget:
         check=spec.health_check,
         engine=get_engine(spec.engine),
         key=spec.engine_key,
+        api_port=spec.ports[0].host_port if spec.ports else 0,
+        model=spec.served_model_name,
     )
+
+
+def needs_canary(spec: TaskSpec) -> bool:
+    """Whether a woken engine can be asked for a token: those of the catalog all speak one API."""
+    return spec.task_type is TaskType.INFERENCE and bool(spec.ports) and get_engine(spec.engine) is not None
 
 
 def why_ended(ended: Exit) -> Reason:

@@ -22,10 +22,11 @@ from agent.contract.messages import (
 from agent.contract.states import Desired, Observed, Phase, RuntimeKind, TaskType
 from agent.contract.wire import hash_desired
 from agent.errors import ServerUnreachable
-from agent.runtime.base import Adopted, Exit, Instance, Starting
+from agent.runtime.base import Adopted, Exit, Instance, Kept, Starting
 from agent.supervisor.desired import DesiredList
-from agent.supervisor.health import Outcome, Probe
+from agent.supervisor.health import Outcome, Probe, Work
 from agent.supervisor.probe import ProbeTarget
+from agent.supervisor.sleepmarks import SleepMarks
 from agent.supervisor.supervisor import Supervisor
 
 
@@ -70,6 +71,10 @@ class FakeRuntime:
     starting: list[Starting] = field(default_factory=list)  # answers of `start` before the last
     abandoned: list[tuple[str, int]] = field(default_factory=list)
     abandon_takes: int = 0  # how often `abandon` says "not yet"
+    kept_ones: list[str] = field(default_factory=list)
+    kept_as: dict[str, Kept] = field(default_factory=dict)
+    restarted: list[str] = field(default_factory=list)
+    forgotten_for_now: list[str] = field(default_factory=list)
 
     def answers(self) -> bool:
         return not self.silent
@@ -99,6 +104,7 @@ class FakeRuntime:
             raise self.start_errors.pop(0)
         self.started.append(spec)
         ports = [p.host_port for p in spec.ports]
+        self.exits.pop(f"{spec.task_id}.{spec.attempt}", None)
         return Instance(spec.task_id, spec.attempt, f"{spec.task_id}.{spec.attempt}", ports)
 
     def poll(self, instance: Instance) -> Exit | None:
@@ -116,8 +122,24 @@ class FakeRuntime:
         self.breaks.discard(instance.name)
         self.exits[instance.name] = Exit(137)
 
-    def forget(self, instance: Instance) -> None:
+    def keep(self, instance: Instance) -> None:
+        self.kept_ones.append(instance.name)
+
+    def kept(self, instance: Instance) -> Kept:
+        return self.kept_as.get(instance.name, Kept.LIES)
+
+    def restart(self, instance: Instance, spec: TaskSpec) -> Instance | Starting:
+        if self.starting:
+            return self.starting.pop(0)
+        if self.start_errors:
+            raise self.start_errors.pop(0)
+        self.restarted.append(instance.name)
+        self.exits.pop(instance.name, None)
+        return instance
+
+    def forget(self, instance: Instance, *, again: bool = False) -> None:
         self.forgotten.append(instance.name)
+        self.forgotten_for_now += [instance.name] * again
 
     def log_file(self, task_id: str, attempt: int) -> Path:
         return self.folder / f"{task_id}.{attempt}.log"
@@ -132,6 +154,7 @@ class Told:
     why: Reason | None
     exit_code: int | None
     lines: list[str]
+    notes: list[Reason] = field(default_factory=list)
 
 
 @dataclass
@@ -152,8 +175,11 @@ class FakeReports:
         why: Reason | None = None,
         exit_code: int | None = None,
         last_log_lines: list[str] | None = None,
+        notes: list[Reason] | None = None,
     ) -> None:
-        self.told.append(Told(task_id, attempt, phase, observed, why, exit_code, last_log_lines or []))
+        self.told.append(
+            Told(task_id, attempt, phase, observed, why, exit_code, last_log_lines or [], notes or [])
+        )
 
     def phases(self) -> list[tuple[int, Phase, Observed]]:
         return [(t.attempt, t.phase, t.observed) for t in self.told]
@@ -186,6 +212,13 @@ class World:
         self.claim_gate: asyncio.Event | None = None
         self.probes: list[ProbeTarget] = []
         self.probe_answer = Probe(Outcome.OK)
+        self.works: list[Work | None] = []  # answers to give first, in order
+        self.work_answer: Work | None = Work(steps=0, running=0, waiting=0)
+        self.sleep_calls: list[tuple[ProbeTarget, int]] = []
+        self.sleep_answer = ""
+        self.sleep_gate: asyncio.Event | None = None
+        self.canaries: list[ProbeTarget] = []
+        self.canary_answers: list[str] = []  # answers to give first, in order; "" is a token
         self.now = 1000.0
         self.supervisor = Supervisor(
             settings=self.settings,
@@ -193,9 +226,10 @@ class World:
             desired=self.desired,
             runtime=self.runtime,
             claim=self._claim,
-            probe=self._probe,
+            engines=self,
             reports=self.reports,
             logs=self.logs,
+            marks=SleepMarks(folder / "asleep"),
         )
 
     async def _claim(self, request: ClaimRequest) -> ClaimAnswer:
@@ -212,9 +246,22 @@ class World:
             raise ServerUnreachable("no spec in this test")
         return ClaimGranted(spec)
 
-    async def _probe(self, target: ProbeTarget) -> Probe:
+    async def probe(self, target: ProbeTarget) -> Probe:
         self.probes.append(target)
         return self.probe_answer
+
+    async def work(self, target: ProbeTarget) -> Work | None:
+        return self.works.pop(0) if self.works else self.work_answer
+
+    async def sleep(self, target: ProbeTarget, level: int, timeout_s: float) -> str:
+        self.sleep_calls.append((target, level))
+        if self.sleep_gate is not None:
+            await self.sleep_gate.wait()
+        return self.sleep_answer
+
+    async def canary(self, target: ProbeTarget, timeout_s: float) -> str:
+        self.canaries.append(target)
+        return self.canary_answers.pop(0) if self.canary_answers else ""
 
     def list(self, *tasks: DesiredTask, complete: bool = True) -> None:
         """The server answers with this list."""
