@@ -28,9 +28,12 @@ LOG_BYTES = 16 * 1024
 _WITH_LOG = frozenset({State.SCHEDULING, State.WAKING, State.FAILED})
 
 
-def explain(viewer: Viewer, group: TaskGroup, *, now: datetime) -> dict[str, Any]:
-    """One service with all its tasks."""
-    service = selectors.describe(viewer, group, now=now)
+def explain(
+    viewer: Viewer, group: TaskGroup, *, now: datetime, service: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """One service with all its tasks. `service` is what `selectors.describe` just said of it, if it did."""
+    if service is None:
+        service = selectors.describe(viewer, group, now=now)
     rows = {task.public_id: task for task in group.tasks.all()}
     nodes = _nodes_of(viewer, [task for task in rows.values() if task.state == State.PENDING], now)
     tasks = [_explain_task(viewer, rows[told["id"]], told, nodes, now) for told in service["tasks"]]

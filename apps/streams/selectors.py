@@ -8,7 +8,6 @@ import logging
 from dataclasses import dataclass
 
 from django.core.files.storage import default_storage
-from django.db.models import Max
 
 from apps.streams.models import LogChunk
 from apps.tenants.scope import Viewer
@@ -39,43 +38,72 @@ def read_log(
     *,
     attempt: int | None = None,
     start: int | None = None,
+    stop: int | None = None,
     tail_bytes: int = DEFAULT_TAIL_BYTES,
     tail_lines: int | None = None,
     max_bytes: int = 1024 * 1024,
 ) -> LogPiece:
-    """A piece of a task's log: from `start`, or the last lines or bytes where no start is given.
+    """A piece of a task's log: from `start`, or the last lines or bytes where no start is given; with
+    `stop` those before it, so that a reader can go back page by page.
 
-    Without an attempt: the newest that has a log. `max_bytes` is at least 16. Raises NotFound for
-    a task out of sight.
+    Without an attempt: the newest that has a log. `max_bytes` is at least 16. Costs the same however long
+    the log is. Raises NotFound for a task out of sight.
     """
     task = workloads.task_by_id(viewer, task_id)
-    ends = dict(LogChunk.objects.filter(task=task).order_by().values_list("attempt").annotate(end=Max("end")))
-    attempts = sorted(ends)
+    attempts = _attempts_of(task)
     if attempt is None:
         attempt = attempts[-1] if attempts else task.attempt
-    until = ends.get(attempt, 0)
+    until = _end_of(task, attempt)
+    last = until if stop is None else min(stop, until)
     if start is None:
         wanted = max_bytes if tail_lines is not None else min(tail_bytes, max_bytes)
-        begin, data = _read_span(task, attempt, max(0, until - wanted), max_bytes)
+        begin, data = _read_span(task, attempt, max(0, last - wanted), last, max_bytes)
         if tail_lines is not None:
             cut = _start_of_last_lines(data, tail_lines)
             begin, data = begin + cut, data[cut:]
     else:
-        begin, data = _read_span(task, attempt, min(start, until), max_bytes)
+        begin, data = _read_span(task, attempt, min(start, last), last, max_bytes)
     return LogPiece(attempt, begin, begin + len(data), data.decode("utf-8", "replace"), until, attempts)
 
 
-def _read_span(task: Task, attempt: int, start: int, limit: int) -> tuple[int, bytes]:
-    """At most `limit` bytes from `start`, or from behind the hole that begins there."""
+def _attempts_of(task: Task) -> list[int]:
+    """The attempts that have a log. One look into the index for each: a long log has very many rows."""
+    found: list[int] = []
+    rows = LogChunk.objects.filter(task=task).order_by("attempt").values_list("attempt", flat=True)
+    while (following := rows.filter(attempt__gt=found[-1] if found else -1).first()) is not None:
+        found.append(following)
+    return found
+
+
+def _end_of(task: Task, attempt: int) -> int:
+    """Where an attempt's log ends: at the end of the piece that begins last."""
+    rows = LogChunk.objects.filter(task=task, attempt=attempt).order_by("-start")
+    return rows.values_list("end", flat=True).first() or 0
+
+
+def _first_chunk(task: Task, attempt: int, place: int) -> int:
+    """The start of the piece that holds a place, or of any before it: pieces lie in order."""
+    rows = LogChunk.objects.filter(task=task, attempt=attempt, start__lte=place).order_by("-start")
+    return rows.values_list("start", flat=True).first() or 0
+
+
+def _read_span(task: Task, attempt: int, start: int, stop: int, limit: int) -> tuple[int, bytes]:
+    """At most `limit` bytes of [start, stop), or from behind the hole that begins there."""
     at = start
     data = bytearray()
-    chunks = LogChunk.objects.filter(task=task, attempt=attempt, end__gt=start).order_by("start")
+    chunks = LogChunk.objects.filter(
+        task=task,
+        attempt=attempt,
+        start__gte=_first_chunk(task, attempt, start),
+        start__lt=stop,
+        end__gt=start,
+    ).order_by("start")
     for chunk in chunks.iterator(chunk_size=100):
         if chunk.start > at:
             if data:
                 break
             at = start = chunk.start
-        piece = _read_file(chunk, at - chunk.start, limit - len(data))
+        piece = _read_file(chunk, at - chunk.start, min(limit - len(data), stop - at))
         if not piece:
             if data:
                 break
@@ -87,7 +115,8 @@ def _read_span(task: Task, attempt: int, start: int, limit: int) -> tuple[int, b
             break
     lead = _continuation_bytes(data)
     whole = bytes(data[lead:])
-    return start + lead, _without_half_character(whole) if len(data) == limit else whole
+    cut_short = len(data) == limit or at == stop
+    return start + lead, _without_half_character(whole) if cut_short else whole
 
 
 def _read_file(chunk: LogChunk, offset: int, limit: int) -> bytes:

@@ -4,7 +4,9 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
 from django.utils.html import format_html_join
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from unfold.decorators import action, display
@@ -14,8 +16,9 @@ from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, state_label, to
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.inference import services
+from apps.inference.explain import explain
 from apps.routing.models import ModelRoute
-from apps.tenants.scope import viewer_of
+from apps.tenants.scope import SYSTEM, viewer_of
 from apps.workloads.models import Event, Task, TaskGroup
 
 
@@ -78,6 +81,7 @@ class TaskGroupAdmin(ReadOnlyAdmin):
                     ("shown_state", "state_since"),
                     ("why", "replicas"),
                     "shown_warnings",
+                    "explanation",
                 ]
             },
         ),
@@ -114,6 +118,11 @@ class TaskGroupAdmin(ReadOnlyAdmin):
         tasks = row.tasks.all()
         ready = sum(task.state == State.RUNNING for task in tasks)
         return f"{ready} / {sum(task.desired == Desired.RUN for task in tasks)}"
+
+    @display(description=_("what comes next"))
+    def explanation(self, row: TaskGroup) -> str:
+        found = explain(SYSTEM, row, now=utc_now())
+        return mark_safe(render_to_string("components/explanation.html", {"explanation": found})) or "-"  # noqa: S308 - a template's own, escaped
 
     @display(description=_("warnings"))
     def shown_warnings(self, row: TaskGroup) -> str:

@@ -16,6 +16,7 @@ from apps.core.errors import Refusal
 from apps.core.scopes import SIGNED_IN, TENANT
 from apps.inference import selectors as inference
 from apps.inference import services
+from apps.inference.explain import explain
 from apps.portal.forms import CreateServiceForm, tenant_choices
 from apps.portal.pages import is_fragment, page
 from apps.tenants import scope
@@ -61,12 +62,13 @@ def detail(request: HttpRequest, group_id: str) -> HttpResponse:
     """One service: state, reasons, tasks, events, how to call it, its live log."""
     viewer = viewer_of(request.user)
     group = workloads.group_by_id(viewer, group_id)
-    service = inference.describe(viewer, group)
+    service, now = inference.describe(viewer, group), utc_now()
     events = workloads.events(viewer).filter(group=group).select_related("task").order_by("-at", "-pk")
     shown = {
         "section": "services",
         "group": group,
         "service": service,
+        "explanation": explain(viewer, group, now=now, service=service),
         "log_tasks": [{"public_id": task["id"], "name": task["name"]} for task in service["tasks"]],
         "events": inference.describe_events(viewer, events[:SHOWN_EVENTS]),
         "base_url": _base_url(request),

@@ -8,9 +8,13 @@ LARGEST = 2**63 - 1
 
 
 class LogQuerySerializer(serializers.Serializer[Any]):
-    """`from` wins over `tail_lines`; without both the last 64 KiB are given."""
+    """`from` wins over `tail_lines`; without both the last 64 KiB are given. `to` ends the piece: alone it
+    gives what lies before it."""
 
     attempt = serializers.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
+    to = serializers.IntegerField(
+        required=False, min_value=0, max_value=LARGEST, help_text="Offset in bytes behind the last one."
+    )
     tail_lines = serializers.IntegerField(required=False, min_value=0, max_value=100_000)
 
     def get_fields(self) -> Any:

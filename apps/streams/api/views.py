@@ -15,7 +15,7 @@ from apps.tenants.scope import viewer_of
 
 
 class TaskLogs(APIView):
-    """GET /api/v1/tasks/{id}/logs?attempt=&from=&tail_lines="""
+    """GET /api/v1/tasks/{id}/logs?attempt=&from=&to=&tail_lines="""
 
     scope = TENANT
 
@@ -32,6 +32,7 @@ class TaskLogs(APIView):
             task_id,
             attempt=asked.get("attempt"),
             start=asked.get("from"),
+            stop=asked.get("to"),
             tail_lines=asked.get("tail_lines"),
             max_bytes=settings.LOG_READ_MAX_BYTES,
         )

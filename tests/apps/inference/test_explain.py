@@ -1,7 +1,9 @@
 """Why a service is in its state, told to whoever asks and about nobody else (SVC-14)."""
 
 import json
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -13,6 +15,7 @@ from apps.core import texts
 from apps.inference.api.explaining import ExplainedTaskShape, ExplanationShape, NodeWordShape
 from apps.inference.explain import explain
 from apps.inference.policy.explaining import ADVICE
+from apps.scheduling.policy.registry import load_filters
 from apps.streams.services import append_log
 from apps.tenants.models import TenantStatus
 from apps.tenants.scope import viewer_of
@@ -149,15 +152,8 @@ def test_what_is_awaited_and_until_when(member, group, fields, code, until):
     whole = told(member, group)
     awaited = whole["tasks"][0]["awaited"]
     assert whole["awaited"] == awaited
-    assert (
-        (None, None) == (code, until)
-        if awaited is None
-        else (awaited["code"], awaited["until"])
-        == (
-            code,
-            until,
-        )
-    )
+    found = (awaited["code"], awaited["until"]) if awaited else (None, None)
+    assert found == (code, until)
 
 
 @pytest.mark.parametrize(
@@ -216,11 +212,9 @@ def test_the_answer_has_its_shape_and_speaks_both_languages(api_client, member, 
 
 
 def test_every_advice_and_every_filters_word_has_a_sentence():
-    import re
-
-    from apps.scheduling.policy.registry import load_filters
-
     assert {code for code in ADVICE.values() if code not in texts.TEXTS} == set()
     sources = [plugin.check.__code__.co_filename for plugin in load_filters()]
-    codes = {code for name in sources for code in re.findall(r"Refused\(\s*Code\.(\w+)", open(name).read())}
+    codes = {
+        code for name in sources for code in re.findall(r"Refused\(\s*Code\.(\w+)", Path(name).read_text())
+    }
     assert codes and {code for code in codes if f"here_{code.lower()}" not in texts.TEXTS} == set()
