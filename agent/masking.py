@@ -6,6 +6,7 @@ the same place before and after masking.
 
 from __future__ import annotations
 
+import codecs
 import logging
 import re
 from collections.abc import Iterable
@@ -19,6 +20,7 @@ _PATTERNS = (
     ),
 )
 _MIN_SECRET = 4  # shorter values would blank out half the text
+_SAME_LENGTH = "heteroflow-same-length"  # of codecs' error handlers
 _SECRET_NAME = re.compile(r"(?i)KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH")
 
 
@@ -42,15 +44,17 @@ def _stars(match: re.Match[bytes]) -> bytes:
 
 def printable(raw: bytes) -> bytes:
     """The bytes as valid UTF-8 of the same length: bytes that are none, and NUL, become `?`."""
-    if b"\0" in raw:
-        raw = raw.replace(b"\0", b"?")
-    while True:
-        try:
-            raw.decode()
-        except UnicodeDecodeError as error:
-            raw = raw[: error.start] + b"?" * (error.end - error.start) + raw[error.end :]
-        else:
-            return raw
+    return raw.replace(b"\0", b"?").decode("utf-8", _SAME_LENGTH).encode()
+
+
+def _question_marks(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "?" * (error.end - error.start), error.end
+
+
+# One pass whatever the bytes are: an engine that prints binary holds up the agent no longer than others.
+codecs.register_error(_SAME_LENGTH, _question_marks)
 
 
 class MaskingFilter(logging.Filter):

@@ -1,6 +1,7 @@
 """Secrets are masked in place, whatever is around them."""
 
 import logging
+import time
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,19 @@ def test_printable_keeps_length_and_is_text(raw: bytes) -> None:
     assert len(clean) == len(raw)
     assert b"\0" not in clean
     clean.decode()
+
+
+@pytest.mark.req("AGENT-10")
+def test_printing_binary_costs_one_pass() -> None:
+    """A piece of a log is made printable in the agent's own loop, beside heartbeats."""
+    cost = [min(_seconds(b"\xff" * size) for _ in range(3)) for size in (20_000, 200_000)]
+    assert cost[1] < 40 * cost[0], cost  # ten times the bytes; it was a hundred times the time
+
+
+def _seconds(raw: bytes) -> float:
+    begun = time.thread_time()
+    printable(raw)
+    return time.thread_time() - begun
 
 
 @given(
