@@ -25,6 +25,7 @@ from apps.ops.preflight import NotReady
 
 FORMAT = 1
 MANIFEST, FILES, JOURNALS = "manifest.json", "files", "usage"
+END = "end"  # the last member: tarfile takes a cut or damaged header for the end of the file
 
 
 @dataclass(frozen=True)
@@ -44,35 +45,34 @@ def write(target: Path, sources: Sources, *, version: str, now: datetime) -> int
     kind = databases.kind_of(sources.database)
     client = databases.require_programs(sources.database)
     _require_apart(target, sources)
-    part = target.with_name(target.name + ".part")
-    part.unlink(missing_ok=True)
     sources.journals.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="backup-", dir=target.parent) as scratch,
-            tempfile.TemporaryDirectory(prefix=".backup-", dir=sources.journals) as links,
-            os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
-            tarfile.open(fileobj=file, mode="w") as archive,
-        ):
-            _link_all(sources.journals, Path(links))
-            copy = Path(scratch) / databases.MEMBERS[kind]
-            databases.dump(sources.database, copy)
-            _link_all(sources.journals, Path(links))  # those begun meanwhile
-            manifest = {
-                "format": FORMAT,
-                "database": kind,
-                "postgresql": client,
-                "version": version,
-                "made_at": now.isoformat(),
-            }
-            (Path(scratch) / MANIFEST).write_text(json.dumps(manifest))
-            archive.add(Path(scratch) / MANIFEST, MANIFEST)
-            archive.add(copy, copy.name)
-            _add_tree(archive, Path(links), JOURNALS)
-            _add_tree(archive, sources.files, FILES)
+    with (
+        tempfile.TemporaryDirectory(prefix="backup-", dir=target.parent) as scratch,
+        tempfile.TemporaryDirectory(prefix=".backup-", dir=sources.journals) as links,
+    ):
+        part = Path(scratch) / "whole"  # nobody else's: another backup may be under way to the same file
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with tarfile.open(fileobj=file, mode="w") as archive:
+                _link_all(sources.journals, Path(links))
+                copy = Path(scratch) / databases.MEMBERS[kind]
+                databases.dump(sources.database, copy)
+                _link_all(sources.journals, Path(links))  # those begun meanwhile
+                manifest = {
+                    "format": FORMAT,
+                    "database": kind,
+                    "postgresql": client,
+                    "version": version,
+                    "made_at": now.isoformat(),
+                }
+                (Path(scratch) / MANIFEST).write_text(json.dumps(manifest))
+                archive.add(Path(scratch) / MANIFEST, MANIFEST)
+                archive.add(copy, copy.name)
+                _add_tree(archive, Path(links), JOURNALS)
+                _add_tree(archive, sources.files, FILES)
+                archive.addfile(tarfile.TarInfo(END))
+            file.flush()
+            os.fsync(file.fileno())
         part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
     return target.stat().st_size
 
 
@@ -134,15 +134,20 @@ def finish(sources: Sources) -> None:
 
 
 def _extract(archive: tarfile.TarFile, room: Path) -> None:
-    """Plain files and folders below `room`, nothing else. Raises tarfile.TarError for a member that is more.
+    """Plain files and folders below `room`, nothing else. Raises tarfile.TarError for a member that is more,
+    or where the last one is missing.
 
     Not tarfile's own filters: the Python of Debian 12 is 3.11.2, and they came with 3.11.4.
     """
+    last = ""
     for member in archive:
+        last = member.name
         target = (room / member.name).resolve()
         if not (member.isreg() or member.isdir()) or not target.is_relative_to(room.resolve()):
             raise tarfile.TarError
         archive.extract(member, room, set_attrs=False)
+    if last != END:
+        raise tarfile.TarError
 
 
 def _lay_beside(source: Path, sources: Sources) -> Path:

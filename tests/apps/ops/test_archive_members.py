@@ -28,7 +28,8 @@ def named(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
 
 
 def test_files_and_folders_come_out(tmp_path: Path) -> None:
-    archive._extract(packed(named("files", tarfile.DIRTYPE), named("files/one.log")), tmp_path)
+    whole = packed(named("files", tarfile.DIRTYPE), named("files/one.log"), named(archive.END))
+    archive._extract(whole, tmp_path)
     assert (tmp_path / "files" / "one.log").read_text() == "one"
 
 

@@ -137,6 +137,25 @@ def test_a_journal_that_ends_during_the_backup_is_whole_in_it(
     assert (back.journals / journal.name).read_bytes() == line % b"one" + line % b"two"
 
 
+def test_two_backups_at_once_to_one_file_leave_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when one that is called each night takes longer than a day."""
+    place, target, dump, begun = sources(tmp_path), tmp_path / "backup.tar", databases.dump, []
+
+    def dump_beside_another(*arguments: Any) -> None:
+        dump(*arguments)
+        begun.append(arguments)
+        if len(begun) == 1:
+            archive.write(target, place, version="second", now=utc_now())
+            assert archive.read_manifest(target)["version"] == "second"
+
+    monkeypatch.setattr(databases, "dump", dump_beside_another)
+    archive.write(target, place, version="first", now=utc_now())
+    assert archive.read_manifest(target)["version"] == "first"
+    assert list(tmp_path.glob("backup*")) == [target]
+
+
 def test_what_is_no_backup_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     place = sources(tmp_path)
     place.files.mkdir(parents=True)
@@ -158,4 +177,4 @@ def test_another_kind_of_database_is_refused(tmp_path: Path) -> None:
 def test_a_disk_that_refuses_leaves_no_half_backup(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         archive.write(tmp_path / "absent" / "backup.tar", sources(tmp_path), version="1", now=utc_now())
-    assert not list(tmp_path.glob("**/*.part"))
+    assert not list(tmp_path.glob("**/backup*"))

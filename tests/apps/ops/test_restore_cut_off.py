@@ -9,6 +9,7 @@ import os
 import signal
 import sqlite3
 import sys
+import tarfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -179,6 +180,21 @@ def test_a_damaged_backup_changes_nothing_and_leaves_nothing(server: Server) -> 
     middle = len(whole) // 2
     server.backup(NEW).write_bytes(whole[:middle] + bytes(8192) + whole[middle + 8192 :])
     with pytest.raises(NotReady):
+        archive.restore(server.backup(NEW), server.place)
+    assert (server.rows(), server.stored()) == ((OLD, False), state(OLD))
+    assert not archive.is_unfinished(server.place)
+
+
+@pytest.mark.parametrize("damage", ["cut in a header", "cut between members", "a header with a wrong bit"])
+def test_a_backup_whose_last_files_are_lost_changes_nothing(server: Server, damage: str) -> None:
+    """tarfile itself takes each of these for the end of a whole file."""
+    whole = bytearray(server.backup(NEW).read_bytes())
+    with tarfile.open(server.backup(NEW)) as made:
+        at = next(member.offset for member in made if member.name.startswith(f"{archive.FILES}/"))
+    whole[at + 3] ^= 1
+    cut = {"cut in a header": at + 100, "cut between members": at}.get(damage, len(whole))
+    server.backup(NEW).write_bytes(whole[:cut])
+    with pytest.raises(NotReady, match="is damaged"):
         archive.restore(server.backup(NEW), server.place)
     assert (server.rows(), server.stored()) == ((OLD, False), state(OLD))
     assert not archive.is_unfinished(server.place)
