@@ -10,6 +10,7 @@ import pytest
 import tests.scenarios
 from tests.scenarios.test_chain import *  # noqa: F403 - each scenario that only uses the stack
 from tests.scenarios.test_door import *  # noqa: F403
+from tests.scenarios.test_files import *  # noqa: F403
 from tests.scenarios.test_metrics import *  # noqa: F403
 
 pytestmark = pytest.mark.req("OPS-03")

@@ -3,7 +3,8 @@
 Owns the order in which parts are taken, so that together they are whole while the server works:
 - journals are linked first and read last: a line that is no row yet at the database's moment is in
   its journal, and a line that is both is known by its request id and counts once;
-- stored files are read after the database: a file is written before its row.
+- stored files are read after the database: a file is written before its row. Files that people fetched from
+  nodes are left out: they are copies, may be very large, and go after a day anyway.
 A restore changes the database first, in one step and with removals held (apps/core/holds.py), then the
 folders. The keys are not in it. Never starts or stops a server.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from apps.core import holds
+from apps.files.store import FOLDER as FETCHED
 from apps.ops.backup import databases, places
 from apps.ops.preflight import NotReady
 
@@ -68,7 +70,7 @@ def write(target: Path, sources: Sources, *, version: str, now: datetime) -> int
                 archive.add(Path(scratch) / MANIFEST, MANIFEST)
                 archive.add(copy, copy.name)
                 _add_tree(archive, Path(links), JOURNALS)
-                _add_tree(archive, sources.files, FILES)
+                _add_tree(archive, sources.files, FILES, without=FETCHED)
                 archive.addfile(tarfile.TarInfo(END))
             file.flush()
             os.fsync(file.fileno())
@@ -180,7 +182,8 @@ def _link_all(folder: Path, links: Path) -> None:
             continue
 
 
-def _add_tree(archive: tarfile.TarFile, folder: Path, name: str) -> None:
+def _add_tree(archive: tarfile.TarFile, folder: Path, name: str, *, without: str = "") -> None:
+    """`without` names what is left out of the folder itself."""
     archive.addfile(_folder(name))
     try:
         there = places.contents(folder)
@@ -188,6 +191,8 @@ def _add_tree(archive: tarfile.TarFile, folder: Path, name: str) -> None:
         return
     for path in there:
         inside = f"{name}/{path.name}"
+        if path.name == without:
+            continue
         if path.is_dir():
             _add_tree(archive, path, inside)
             continue
