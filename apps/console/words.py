@@ -58,6 +58,7 @@ ROWS = {
     "workloads.Claim": (_("claim"), _("claims")),
     "workloads.Event": (_("event"), _("events")),
     "workloads.GroupWarning": (_("warning"), _("warnings")),
+    "workloads.Loan": (_("loan of a card"), _("loans of cards")),
     "workloads.Task": (_("task"), _("tasks")),
     "workloads.TaskGroup": (_("task group"), _("task groups")),
 }

@@ -18,11 +18,15 @@ from apps.core.ticks import tick
 from apps.fleet.models import Liveness
 from apps.fleet.selectors import silent_before
 from apps.recovery.policy.silence import Heard, Terms, Verdict, judge, listening_since
+from apps.streams.selectors import read_log
+from apps.tenants.scope import SYSTEM
 from apps.workloads import services
+from apps.workloads.models import Task
 
 log = logging.getLogger("heteroflow.recovery")
 
 NAME = "recovery.sweep"
+LAST_LINES, LAST_LINES_BYTES = 20, 16 * 1024  # kept of a log where a wait ends in failure
 
 
 @tick(NAME, every="RECOVERY_PERIOD_S")
@@ -32,8 +36,12 @@ def sweep(lease: Held, now: datetime) -> dict[str, Any]:
     steps: list[tuple[str, Callable[[], Any]]] = [("lost", lambda: _lose(lease, since, now))]
     if since <= silent_before(now):
         # Right after a start agents have not had their turn to report what went on meanwhile.
-        steps.append(("expired", lambda: services.expire_deadlines(lease=lease, now=now)))
+        steps.append(
+            ("expired", lambda: services.expire_deadlines(lease=lease, now=now, last_lines=_last_lines))
+        )
     steps += [
+        ("loans_ended", lambda: services.end_due_loans(lease=lease, now=now)),
+        ("woken", lambda: services.wake_waiting(lease=lease, now=now)),
         ("rebuilt", lambda: services.rebuild_failed(lease=lease, now=now)),
         ("deleted", lambda: len(services.finish_deleted(lease=lease, now=now))),
     ]
@@ -91,6 +99,14 @@ def _declare(lease: Held, node: Heard, now: datetime) -> bool:
     with lease.transaction():
         same = Liveness.objects.filter(node=node.node_id, last_seen_at=node.last_seen_at)
         return bool(same.update(declared_lost_at=now))
+
+
+def _last_lines(task: Task) -> list[str]:
+    """Of the log of a task's present attempt."""
+    piece = read_log(
+        SYSTEM, task.public_id, attempt=task.attempt, tail_lines=LAST_LINES, max_bytes=LAST_LINES_BYTES
+    )
+    return piece.text.splitlines()
 
 
 def _tell(verdict: Verdict) -> None:

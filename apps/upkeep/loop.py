@@ -28,12 +28,12 @@ from apps.upkeep.policy.pairs import Side, Step, judge
 from apps.upkeep.policy.turns import Serving, in_turn
 from apps.workloads import services as work
 from apps.workloads.models import Task
-from apps.workloads.policy.moves import RUNS_ON_NODE
+from apps.workloads.policy.moves import CLAIMABLE, RUNS_ON_NODE
 from apps.workloads.services import Placement, PlacementClash
 
 log = logging.getLogger("heteroflow.upkeep")
 
-_MOVABLE = (State.SCHEDULING, State.RUNNING)
+_MOVABLE = (State.SCHEDULING, State.RUNNING, State.WAKING)
 
 
 @dataclass
@@ -130,12 +130,23 @@ def _empty(run: _Run) -> dict[str, int]:
     )
     tasks = {task.pk: task for task in there.order_by("pk")}
     services = [task for task in tasks.values() if task.group.task_type == TaskType.INFERENCE]
-    turn = [task for task in services if task.state == State.SCHEDULING]
+    turn = [task for task in services if task.state in CLAIMABLE]
     turn += _whose_turn(run, [task for task in services if task.state == State.RUNNING])
     begun, moved, nowhere = _place(run, turn) if turn else (0, 0, [])
+    unplaced = _unplace_sleepers(run)
     forced = [*nowhere, *(task for task in tasks.values() if task.group.task_type != TaskType.INFERENCE)]
     evicted = sum(run.attempt(task, _evicting(run, task)) for task in forced if run.is_forced(task))
-    return {"begun": begun, "moved": moved, "evicted": evicted}
+    return {"begun": begun, "moved": moved, "evicted": evicted, "unplaced": unplaced}
+
+
+def _unplace_sleepers(run: _Run) -> int:
+    """What sleeps there sleeps on without a place; what is falling asleep there is waited for."""
+    asleep = Task.objects.filter(node__in=run.nodes, state=State.SLEEPING, desired=Desired.SLEEP)
+    return sum(run.attempt(task, _unplacing(run, task)) for task in asleep.order_by("pk"))
+
+
+def _unplacing(run: _Run, task: Task) -> Callable[[], bool]:
+    return lambda: work.unplace_sleeper(lease=run.lease, task=task, now=run.now)
 
 
 def _evicting(run: _Run, task: Task) -> Callable[[], bool]:

@@ -163,6 +163,29 @@ class CardClaim(models.Model):
         return f"{self.claim}: {self.card}"
 
 
+class Loan(models.Model):
+    """A card of a sleeping task that other work may use until the loan ends; the sleeper keeps its claim and
+    does not wake before (SLEEP-05, SHARE-04). The lender is the claim's task."""
+
+    card = models.ForeignKey(CardClaim, on_delete=models.CASCADE, related_name="loans")
+    borrower = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="borrowed")
+    made_by = models.CharField(max_length=100)
+    since = models.DateTimeField()
+    until = models.DateTimeField()  # ends by itself then
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-since", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["card"], condition=Q(ended_at__isnull=True), name="one_loan_a_card_share"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.card} to {self.borrower}"
+
+
 class Event(models.Model):
     """One move or notable moment of a group or task: from, to, reason, actor, time (LIFE-01)."""
 

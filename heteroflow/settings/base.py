@@ -240,6 +240,12 @@ STOP_GRACE_S = env.float("STOP_GRACE_S", default=10.0)
 # more than a gateway needs to see that the replica left the routes.
 SLEEP_DRAIN_S = env.float("SLEEP_DRAIN_S", default=60.0)
 SLEEP_SETTLE_S = env.float("SLEEP_SETTLE_S", default=3.0)
+# A wake over the API waits so long for it to be ready, where the caller names no other time; of a process at
+# most so many callers wait, the others are answered at once.
+WAKE_WAIT_S = env.float("WAKE_WAIT_S", default=120.0)
+WAKE_WAITERS = env.int("WAKE_WAITERS", default=2)
+WAKE_POLL_S = env.float("WAKE_POLL_S", default=0.5)
+LOAN_MAX_S = env.float("LOAN_MAX_S", default=3600.0)
 # While every node is silent at once the fault is taken to be on this side for so long.
 ALL_SILENT_S = env.float("ALL_SILENT_S", default=300.0)
 REBUILD_MAX = env.int("REBUILD_MAX", default=5)

@@ -43,3 +43,4 @@ MEDIA_ROOT = DATA_DIR / "files"
 HETEROFLOW_USAGE_DIR = DATA_DIR / "usage"
 HINTS_INLINE = True
 AXES_ENABLED = True
+WAKE_WAIT_S = 0.0  # a test that waits says so

@@ -4,7 +4,10 @@ Pure: no Django, no clock.
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
 
+from agent.contract.codes import Code
 from agent.contract.states import Desired, Phase, State
 
 S = State
@@ -72,3 +75,84 @@ def is_wake_requested(state: State, desired: Desired) -> bool:
     """Whether somebody asked a task to wake that can not yet: its node is offline, its card is lent, or
     it is still falling asleep."""
     return state in (State.SLEEPING, State.DRAINING) and desired == Desired.RUN
+
+
+class Waiting(StrEnum):
+    """What a task waits for in its state; where one state has several, phase and wish tell."""
+
+    PLACE = "a node with room"
+    TAKEN_ON = "its node's agent to take it on"
+    READY = "its first ready answer"
+    OWN_END = "training or a container: its own end"
+    CALLED_BACK = "quiet, out of the routes; it may be called back"
+    ASLEEP = "its node to put it to sleep"
+    DRAINED = "its running calls to end before it stops"
+    WAKER = "somebody to wake it; asked to, for its node or card"
+    WAKE_TAKEN_ON = "its node's agent to build its container anew"
+    AWAKE = "its first ready answer after a sleep"
+    STOPPED = "its node to confirm the end"
+    REBUILD = "its rebuild, once its node confirmed the end"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One wait: the settings whose sum is its deadline (none: it has no end of its own), where the task goes
+    then and with what reason ("" = it keeps the one it has), and what else bounds it."""
+
+    state: State
+    settings: tuple[str, ...] = ()
+    to: State | None = None
+    code: Code | None = None
+    note: str = ""
+
+
+# Every wait of a task that is not over (LIFE-01): `expire_deadlines` ends them, docs/states.md shows them.
+WAITING: dict[Waiting, Wait] = {
+    Waiting.PLACE: Wait(S.PENDING, note="told by its refusals, an alert after ALERT_PENDING_S"),
+    Waiting.TAKEN_ON: Wait(S.SCHEDULING, ("CLAIM_DEADLINE_S",), S.FAILED, Code.START_TIMEOUT),
+    Waiting.READY: Wait(
+        S.SCHEDULING, ("START_DEADLINE_S",), S.FAILED, Code.LOAD_TIMEOUT, "and the service's start period"
+    ),
+    Waiting.OWN_END: Wait(S.RUNNING, ("RUN_TIMEOUT_S",), S.STOPPING, Code.RUN_TIMEOUT, "or its own timeout"),
+    Waiting.CALLED_BACK: Wait(S.DRAINING, ("SLEEP_DRAIN_S",), S.RUNNING, Code.STILL_USED),
+    Waiting.ASLEEP: Wait(
+        S.DRAINING, ("SLEEP_DRAIN_S", "STOP_DEADLINE_S"), S.SLEEPING, Code.SLEEP_UNCONFIRMED
+    ),
+    Waiting.DRAINED: Wait(S.DRAINING, ("DRAIN_DEADLINE_S",), S.STOPPING),
+    Waiting.WAKER: Wait(S.SLEEPING, note="a loan ends by itself after LOAN_MAX_S"),
+    Waiting.WAKE_TAKEN_ON: Wait(S.WAKING, ("CLAIM_DEADLINE_S",), S.FAILED, Code.WAKE_FAILED),
+    Waiting.AWAKE: Wait(
+        S.WAKING, ("START_DEADLINE_S",), S.FAILED, Code.WAKE_FAILED, "and the service's start period"
+    ),
+    Waiting.STOPPED: Wait(
+        S.STOPPING,
+        ("STOP_DEADLINE_S",),
+        S.FAILED,
+        Code.STOP_UNCONFIRMED,
+        "while its node is silent the stop holds",
+    ),
+    Waiting.REBUILD: Wait(S.FAILED, note="inference: REBUILD_DELAY_S, doubled each time, REBUILD_MAX times"),
+}
+
+
+def waiting_for(state: State, phase: Phase, desired: Desired) -> Waiting | None:
+    """What a task waits for now; None where it has ended for good, or serves."""
+    match state:
+        case State.SCHEDULING:
+            return Waiting.TAKEN_ON if phase == Phase.PLACED else Waiting.READY
+        case State.WAKING:
+            return Waiting.WAKE_TAKEN_ON if phase == Phase.PLACED else Waiting.AWAKE
+        case State.DRAINING if desired == Desired.STOP:
+            return Waiting.DRAINED
+        case State.DRAINING:
+            return Waiting.ASLEEP if is_falling_asleep(state, phase, desired) else Waiting.CALLED_BACK
+    return _ONLY.get(state)
+
+
+_ONLY = {
+    S.PENDING: Waiting.PLACE,
+    S.RUNNING: Waiting.OWN_END,
+    S.SLEEPING: Waiting.WAKER,
+    S.STOPPING: Waiting.STOPPED,
+    S.FAILED: Waiting.REBUILD,
+}

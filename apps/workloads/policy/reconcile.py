@@ -28,13 +28,15 @@ class Standing:
 class Outcome:
     """`to` None = the state stays; `via` = a state that it passes through. `over` = the attempt is gone from
     its node: its card, ports and claim are free. `vacant` = nothing of it is there any more, but the claim
-    keeps its card and ports, and the same attempt may be taken on again (SLEEP-03)."""
+    keeps its card and ports, and the same attempt may be taken on again (SLEEP-03). `anew` = the run of the
+    agent that holds it is building it once more."""
 
     to: State | None = None
     phase: Phase | None = None
     reason: Reason | None = None
     over: bool = False
     vacant: bool = False
+    anew: bool = False
     via: State | None = None
 
 
@@ -101,7 +103,7 @@ def judge_absence(task: Standing) -> Outcome | None:
         return Outcome(State.SLEEPING, Phase.NONE, reason(Code.ASLEEP_NO_CONTAINER), vacant=True)
     if task.state == State.WAKING and task.reason_code == Code.WAKE_REQUESTED and task.phase == Phase.CLAIMED:
         # Once only: what vanishes again fails.
-        return Outcome(phase=Phase.PLACED, reason=reason(Code.WAKE_NEW_CONTAINER), vacant=True)
+        return Outcome(reason=reason(Code.WAKE_NEW_CONTAINER), anew=True)
     return None
 
 

@@ -1,5 +1,6 @@
 """Writes of the work records: every change of a group, task, claim or port goes through here."""
 
+from apps.workloads.services.acts import Act, Did, Said, said
 from apps.workloads.services.claiming import claim_task
 from apps.workloads.services.creating import create_group
 from apps.workloads.services.emptying import (
@@ -10,6 +11,7 @@ from apps.workloads.services.emptying import (
     move_task,
     remove_retired,
     settle_pair,
+    unplace_sleeper,
 )
 from apps.workloads.services.leaving import (
     STARTABLE,
@@ -20,34 +22,59 @@ from apps.workloads.services.leaving import (
     request_stop,
     start_again,
 )
-from apps.workloads.services.mending import expire_deadlines, lose_nodes, rebuild_failed
+from apps.workloads.services.lending import end_due_loans, end_loan, lend_card
+from apps.workloads.services.mending import (
+    each_task,
+    expire_deadlines,
+    lose_nodes,
+    rebuild_failed,
+    wake_waiting,
+)
 from apps.workloads.services.placing import Placement, PlacementClash, commit_placements, note_refusals
 from apps.workloads.services.reporting import apply_report, reconcile_node
+from apps.workloads.services.scaling import set_replicas
+from apps.workloads.services.sleeping import call_back, leave_routes, order_sleep, request_sleep, request_wake
 
 __all__ = [
     "STARTABLE",
     "STOPPABLE",
+    "Act",
+    "Did",
     "Placement",
     "PlacementClash",
+    "Said",
     "StopOutcome",
     "apply_report",
     "begin_replacement",
+    "call_back",
     "claim_task",
     "clear_node",
     "commit_placements",
     "create_group",
+    "each_task",
     "end_drained",
+    "end_due_loans",
+    "end_loan",
     "evict_task",
     "expire_deadlines",
     "finish_deleted",
+    "leave_routes",
+    "lend_card",
     "lose_nodes",
     "move_task",
     "note_refusals",
+    "order_sleep",
     "rebuild_failed",
     "reconcile_node",
     "remove_retired",
     "request_delete",
+    "request_sleep",
     "request_stop",
+    "request_wake",
+    "said",
+    "set_replicas",
     "settle_pair",
     "start_again",
+    "unplace_sleeper",
+    "wake_waiting",
 ]

@@ -45,21 +45,30 @@ def claim_task(
         task = claim.task
         if claim.released_at is not None or task.attempt != attempt or task.state not in CLAIMABLE:
             return reason(Code.CLAIM_LOST)
-        taken = Claim.objects.filter(
-            Q(incarnation="") | Q(incarnation=incarnation), pk=claim.pk, released_at__isnull=True
-        ).update(incarnation=incarnation, claimed_at=claim.claimed_at or now)
-        if not taken:
+        if not take_on(claim, incarnation, now):
             return reason(Code.CLAIM_LOST)
-        Task.objects.filter(pk=task.pk, attempt=attempt, state=task.state, phase=Phase.PLACED).update(
+        return _build_spec(claim)
+
+
+def take_on(claim: Claim, incarnation: str, now: datetime) -> bool:
+    """Give a live claim to a run of the agent, in the transaction that holds its group's lock; False where
+    another run holds it. A repeat changes nothing."""
+    free = Q(incarnation="") | Q(incarnation=incarnation)
+    taken = Claim.objects.filter(free, pk=claim.pk, released_at__isnull=True).update(
+        incarnation=incarnation, claimed_at=claim.claimed_at or now
+    )
+    if taken:
+        task = claim.task
+        Task.objects.filter(pk=task.pk, attempt=claim.attempt, state=task.state, phase=Phase.PLACED).update(
             phase=Phase.CLAIMED,
             version=F("version") + 1,
             deadline_at=now + timedelta(seconds=patience_s(task)),
         )
-        return _build_spec(claim)
+    return bool(taken)
 
 
 def patience_s(task: Task) -> float:
-    """How long a start may take before the server ends it by itself. The agent judges a load, with
+    """How long a start or wake may take before the server ends it by itself. The agent judges a load, with
     progress up to a cap of its own (AGENT-08); this is for one that never does, so it comes later."""
     return settings.START_DEADLINE_S + float((task.group.health_check or {}).get("start_period_seconds", 0))
 

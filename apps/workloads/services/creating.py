@@ -3,13 +3,22 @@
 from datetime import datetime
 from typing import Any
 
-from agent.contract.codes import Code
+from django.db.models import Max
+
+from agent.contract.codes import Code, Reason
 from agent.contract.states import State
 from apps.core import hints
 from apps.core.errors import Forbidden
 from apps.tenants.models import Tenant
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Event, Task, TaskGroup
+
+# What a task made like another one does not take over from it; everything else is intent.
+OWN_FIELDS = frozenset(
+    {"id", "public_id", "rank", "created_at", "replaces_id", "retired_at", "desired", "version", "attempt"}
+    | {"state", "state_since", "deadline_at", "phase", "node_id", "running_since", "rebuilds", "not_before"}
+    | {"reason_code", "reason_params", "refusals", "last_error"}
+)
 
 
 def create_group(
@@ -56,3 +65,41 @@ def create_group(
     )
     hints.kick("scheduling.place")
     return group
+
+
+def add_like(pattern: Task, *, by: str, why: Reason, now: datetime, replaces: Task | None = None) -> Task:
+    """Write one more task of the same group and generation, of the same intent, under the next free rank.
+    Call inside the transaction that holds the group's lock."""
+    rank = free_rank(pattern)
+    fields = {
+        field.attname: getattr(pattern, field.attname)
+        for field in Task._meta.concrete_fields
+        if field.attname not in OWN_FIELDS
+    }
+    if replaces is None:
+        fields["name"] = f"{pattern.name.removesuffix(f'-{pattern.rank}')}-{rank}"
+    task = Task.objects.create(
+        **fields,
+        rank=rank,
+        state_since=now,
+        created_at=now,
+        reason_code=why.code,
+        reason_params=why.params,
+        replaces=replaces,
+    )
+    Event.objects.create(
+        group_id=pattern.group_id,
+        task=task,
+        to_state=State.PENDING,
+        code=why.code,
+        params=why.params,
+        actor=by,
+        at=now,
+    )
+    return task
+
+
+def free_rank(task: Task) -> int:
+    """The rank after the last one of a task's group and generation."""
+    same = Task.objects.filter(group=task.group_id, generation=task.generation)
+    return int(same.aggregate(last=Max("rank"))["last"] or 0) + 1

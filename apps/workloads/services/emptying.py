@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Exists, Max, OuterRef
+from django.db.models import Exists, F, OuterRef
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.states import Desired, Phase, State
@@ -16,22 +16,16 @@ from apps.core import hints
 from apps.core.leases import Held
 from apps.fleet.models import Card, Duty, Node
 from apps.workloads.models import Claim, Event, Task
-from apps.workloads.policy.moves import ENDED
+from apps.workloads.policy.moves import CLAIMABLE, ENDED
+from apps.workloads.services.creating import add_like, free_rank
 from apps.workloads.services.leaving import stop_one
 from apps.workloads.services.mending import each_task
 from apps.workloads.services.placing import Placement, PlacementClash, commit_placements
-from apps.workloads.services.reporting import end_attempt, release
+from apps.workloads.services.reporting import end_attempt, live_claim, note_moments, release
 from apps.workloads.state import lock_groups, move_of, transition
 
 ACTOR = "upkeep"
-MOVABLE = frozenset({State.SCHEDULING, State.RUNNING})
-
-# What a replacement does not take over from the task it replaces; everything else is intent.
-OWN_FIELDS = frozenset(
-    {"id", "public_id", "rank", "created_at", "replaces_id", "retired_at", "desired", "version", "attempt"}
-    | {"state", "state_since", "deadline_at", "phase", "node_id", "running_since", "rebuilds", "not_before"}
-    | {"reason_code", "reason_params", "refusals", "last_error"}
-)
+MOVABLE = frozenset({State.SCHEDULING, State.RUNNING, State.WAKING})
 
 
 def begin_replacement(*, lease: Held, placement: Placement, now: datetime) -> bool:
@@ -48,28 +42,7 @@ def begin_replacement(*, lease: Held, placement: Placement, now: datetime) -> bo
         if not _may_be_replaced(old) or old.node_id == placement.node_id:
             return False
         why = reason(Code.REPLACEMENT_CREATED, node=old.node.name)
-        new = Task.objects.create(
-            **{
-                field.attname: getattr(old, field.attname)
-                for field in Task._meta.concrete_fields
-                if field.attname not in OWN_FIELDS
-            },
-            rank=_free_rank(old),
-            state_since=now,
-            created_at=now,
-            reason_code=why.code,
-            reason_params=why.params,
-            replaces=old,
-        )
-        Event.objects.create(
-            group=old.group,
-            task=new,
-            to_state=State.PENDING,
-            code=why.code,
-            params=why.params,
-            actor=ACTOR,
-            at=now,
-        )
+        new = add_like(old, by=ACTOR, why=why, now=now, replaces=old)
         placed = replace(placement, task_id=new.pk, version=new.version)
         if not commit_placements(lease=lease, placements=[placed], now=now):
             raise PlacementClash
@@ -90,11 +63,6 @@ def _may_be_replaced(old: Task) -> bool:
     return alone and wanted and leaving and old.state == State.RUNNING
 
 
-def _free_rank(task: Task) -> int:
-    same = Task.objects.filter(group=task.group_id, generation=task.generation)
-    return int(same.aggregate(last=Max("rank"))["last"] or 0) + 1
-
-
 def settle_pair(*, lease: Held, old: Task, new: Task, keep_new: bool, now: datetime) -> bool:
     """End a pair: one of the two stays, under the rank that the group knows; the other leaves the routes,
     gets DRAIN_DEADLINE_S for its running calls where it serves, is stopped, and removed when its node has
@@ -111,7 +79,7 @@ def settle_pair(*, lease: Held, old: Task, new: Task, keep_new: bool, now: datet
         Task.objects.filter(pk=new.pk).update(replaces=None)
         Task.objects.filter(pk=left.pk).update(retired_at=now)
         if keep_new:
-            Task.objects.filter(pk=old.pk).update(rank=_free_rank(old))
+            Task.objects.filter(pk=old.pk).update(rank=free_rank(old))
             Task.objects.filter(pk=new.pk).update(rank=old.rank)
         code = Code.NODE_DRAINING if keep_new else Code.REPLACEMENT_DROPPED
         _let_go(rows[left.pk], reason(code, node=where.name if where else "-"), now)
@@ -173,7 +141,7 @@ def move_task(*, lease: Held, placement: Placement, now: datetime) -> bool:
         task = Task.objects.select_related("group", "node").filter(pk=placement.task_id).first()
         if task is None or task.node is None or task.version != placement.version:
             return False
-        if task.state != State.SCHEDULING or task.node_id == placement.node_id:
+        if task.state not in CLAIMABLE or task.node_id == placement.node_id:
             return False
         if not _take_off(task, task.node, Code.NODE_DRAINING, now):
             return False
@@ -198,10 +166,31 @@ def evict_task(*, lease: Held, task: Task, now: datetime) -> bool:
     return True
 
 
+def unplace_sleeper(*, lease: Held, task: Task, now: datetime) -> bool:
+    """Take what sleeps off its node: it sleeps on without a place, and its wake is a new placement. What its
+    node keeps of it goes, and with that its card, ports and any loan. Raises LeaseLost."""
+    with lease.transaction():
+        lock_groups([task.pk])
+        fresh = Task.objects.select_related("group", "node").filter(pk=task.pk).first()
+        if fresh is None or fresh.node is None or fresh.version != task.version:
+            return False
+        if fresh.state != State.SLEEPING or fresh.desired != Desired.SLEEP:
+            return False
+        why = reason(Code.ASLEEP_NO_PLACE, node=fresh.node.name)
+        Task.objects.filter(pk=fresh.pk).update(
+            node=None, reason_code=why.code, reason_params=why.params, version=F("version") + 1
+        )
+        note_moments(fresh, [why], by=ACTOR, now=now)
+        claim = live_claim(fresh)
+        if claim is not None and claim.incarnation == "":
+            release(claim, now=now)
+        hints.look(fresh.node.public_id)
+    return True
+
+
 def _take_off(task: Task, node: Node, code: Code, now: datetime) -> bool:
     """Its node is told to stop the present attempt, which holds its room until the end is confirmed."""
-    live = Claim.objects.select_related("task__group").filter(released_at__isnull=True)
-    claim = live.filter(task=task, attempt=task.attempt).first()
+    claim = live_claim(task)
     leaving = move_of(
         task,
         State.PENDING,

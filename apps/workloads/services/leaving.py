@@ -20,7 +20,7 @@ from apps.tenants.scope import Viewer
 from apps.workloads.models import Claim, Task, TaskGroup
 from apps.workloads.policy.moves import ENDED
 from apps.workloads.selectors import NOT_COUNTED, count_for_quota
-from apps.workloads.services.reporting import release
+from apps.workloads.services.reporting import live_claim, release
 from apps.workloads.state import lock_groups, move_of, transition
 
 log = logging.getLogger("heteroflow.workloads")
@@ -64,11 +64,7 @@ def stop_one(task: Task, actor: str, why: Reason, now: datetime) -> bool:
     state = State(task.state)
     if state not in STOPPABLE:
         return False
-    claim = (
-        Claim.objects.select_related("task__group")
-        .filter(task=task, attempt=task.attempt, released_at__isnull=True)
-        .first()
-    )
+    claim = live_claim(task)
     if state == State.FAILED and claim is not None:
         # Its container may still exist: it stays failed until the node confirms, then it is stopped.
         return bool(Task.objects.filter(pk=task.pk, desired=Desired.RUN).update(desired=Desired.STOP))

@@ -14,8 +14,8 @@ from agent.contract.states import Desired, Observed, Phase, State, TaskType
 from apps.core import hints, versions
 from apps.core.masking import mask
 from apps.fleet.models import Liveness, Node, Port
-from apps.workloads.models import Claim, Event, Task
-from apps.workloads.policy.moves import CLAIMABLE, RUNS_ON_NODE, is_wake_requested
+from apps.workloads.models import Claim, Event, Loan, Task
+from apps.workloads.policy.moves import RUNS_ON_NODE, is_wake_requested
 from apps.workloads.policy.reconcile import (
     Outcome,
     Standing,
@@ -24,9 +24,12 @@ from apps.workloads.policy.reconcile import (
     judge_report,
     next_rebuild,
 )
+from apps.workloads.services.claiming import take_on
 from apps.workloads.state import lock_groups, move_of, transition
 
 log = logging.getLogger("heteroflow.workloads")
+
+ENDS = frozenset({Observed.EXITED, Observed.GONE})
 
 
 def apply_report(*, node: Node, incarnation: str, report: TaskReport, now: datetime) -> None:
@@ -47,6 +50,9 @@ def apply_report(*, node: Node, incarnation: str, report: TaskReport, now: datet
             )
             .first()
         )
+        if claim is not None and is_back(claim, listed=report.observed not in ENDS):
+            take_on(claim, incarnation, now)  # it was held to be gone
+            claim = Claim.objects.select_related("task__group").get(pk=claim.pk)
         if claim is None or claim.incarnation != incarnation:
             # After each end: the report of the end freed the claim, and the one that it is gone comes later.
             holder = "nobody" if claim is None else claim.incarnation or "no run yet"
@@ -56,7 +62,7 @@ def apply_report(*, node: Node, incarnation: str, report: TaskReport, now: datet
             )
             return
         if report.attempt != claim.task.attempt:
-            if report.observed in (Observed.EXITED, Observed.GONE):
+            if report.observed in ENDS:
                 release(claim, now=now)
             return
         outcome = judge_report(standing_of(claim.task), report)
@@ -101,6 +107,8 @@ def _carry_out(
         _adjust(task, outcome, actor=actor, now=now)
     if outcome.vacant:
         vacate(claim)
+    if outcome.anew:  # from now on its node's lists get their grace again
+        Claim.objects.filter(pk=claim.pk, released_at__isnull=True).update(claimed_at=now)
     if outcome.over:
         release(claim, now=now)
 
@@ -121,8 +129,6 @@ def _adjust(task: Task, outcome: Outcome, *, actor: str, now: datetime) -> None:
         Task.objects.filter(pk=task.pk, attempt=task.attempt).update(**values)
     if task.state == State.RUNNING and "phase" in values:
         versions.bump()
-    if outcome.vacant and task.state in CLAIMABLE and task.node is not None:
-        hints.look(task.node.public_id)
 
 
 def note_moments(task: Task, moments: Iterable[Reason], *, by: str, now: datetime) -> None:
@@ -158,13 +164,26 @@ def last_error(why: Reason | None, report: TaskReport | None, now: datetime) -> 
     }
 
 
+def live_claim(task: Task) -> Claim | None:
+    """The claim of a task's current attempt, None where it holds nothing."""
+    rows = Claim.objects.select_related("task__group").filter(released_at__isnull=True)
+    return rows.filter(task=task, attempt=task.attempt).first()
+
+
 def release(claim: Claim, *, now: datetime) -> None:
     """Free what an attempt held, once its node says that it is gone (SVC-12). Harmless to repeat."""
     Claim.objects.filter(pk=claim.pk, released_at__isnull=True).update(released_at=now)
     Port.objects.filter(owner=claim.task.public_id, attempt=claim.attempt).delete()
+    Loan.objects.filter(card__claim=claim, ended_at__isnull=True).update(ended_at=now)
     hints.kick("scheduling.place")
     if claim.task.group.deleted_at is not None or claim.task.state == State.FAILED:
         hints.kick("recovery.sweep")
+
+
+def is_back(claim: Claim, *, listed: bool) -> bool:
+    """Whether its node shows a container that was held to be gone while its task sleeps or wakes."""
+    kept = claim.attempt == claim.task.attempt and claim.task.state in (State.SLEEPING, State.WAKING)
+    return listed and claim.incarnation == "" and kept
 
 
 def reconcile_node(*, node: Node, running: Iterable[RunningReport], now: datetime) -> int:
@@ -177,6 +196,11 @@ def reconcile_node(*, node: Node, running: Iterable[RunningReport], now: datetim
     ended = 0
     for claim in Claim.objects.select_related("task__group").filter(node=node, released_at__isnull=True):
         here = listed.get((claim.task.public_id, claim.attempt))
+        if is_back(claim, listed=here is not None):
+            with transaction.atomic():
+                lock_groups([claim.task_id])
+                take_on(claim, incarnation, now)
+            continue
         if here is not None and claim.incarnation not in ("", incarnation):
             Claim.objects.filter(pk=claim.pk, released_at__isnull=True).update(incarnation=incarnation)
             continue

@@ -15,7 +15,7 @@ from apps.routing.models import InferenceEndpoint, ModelRoute
 from apps.streams.models import LogChunk
 from apps.tenants.models import User
 from apps.usage.models import UsageFile, UsageHost, UsageRecord
-from apps.workloads.models import Event, GroupWarning
+from apps.workloads.models import Event, GroupWarning, Loan
 from tests import factories
 from tests.factories import NOW
 
@@ -50,6 +50,7 @@ def full(operator: User) -> dict[str, Any]:
     )
     failed = factories.make_task(factories.make_group(tenant, member, state=State.FAILED), state=State.FAILED)
     claim = factories.make_claim(task, node, percent=50)
+    Loan.objects.create(card=claim.cards.all()[0], borrower=failed, made_by="x", since=NOW, until=NOW)
     Event.objects.create(group=group, task=task, code="created", actor="x", to_state="pending", at=NOW)
     GroupWarning.objects.create(group=group, code="endpoint_without_port")
     ModelRoute.objects.create(tenant=tenant, model_name="tiny-model", group=group)

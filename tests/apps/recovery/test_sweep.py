@@ -251,6 +251,8 @@ def test_a_quiet_sweep_changes_nothing_and_remembers_since_when_it_listens(now, 
         "listening_since": (now - timedelta(hours=1)).isoformat(),
         "lost": 0,
         "expired": 0,
+        "loans_ended": 0,
+        "woken": 0,
         "rebuilt": 0,
         "deleted": 0,
     }

@@ -19,7 +19,7 @@ from apps.upkeep import services
 from apps.workloads.models import Event, Task
 from apps.workloads.selectors import count_for_quota, desired_of
 from apps.workloads.services import claim_task
-from apps.workloads.services.emptying import OWN_FIELDS
+from apps.workloads.services.creating import OWN_FIELDS
 from tests import factories
 from tests.apps.core.threads import run_at_once
 from tests.apps.upkeep.work import get_ready, replacement_of, report, routed, run_drain, serving
@@ -75,7 +75,7 @@ def test_the_old_one_serves_until_its_replacement_is_ready_and_is_removed_then(a
     late = NOW + timedelta(seconds=settings.DRAIN_DEADLINE_S)
     assert run_drain(late) | {"waiting": 0} == {
         **{"nodes": 1, "settled": 0, "stopped": 1, "removed": 0},
-        **{"begun": 0, "moved": 0, "evicted": 0, "waiting": 0},
+        **{"begun": 0, "moved": 0, "evicted": 0, "unplaced": 0, "waiting": 0},
     }
     assert [want.desired for want in desired_of(old)] == [Desired.STOP]
     assert step_of(api_client, operator, old) == ["stopping"]

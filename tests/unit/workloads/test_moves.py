@@ -93,7 +93,7 @@ def test_no_report_asks_for_an_impossible_move(
     steps = [state, *(step for step in (outcome.via, outcome.to) if step is not None)]
     assert all(is_allowed(*pair) for pair in pairwise(steps))
     ended = observed in (Observed.EXITED, Observed.GONE)
-    assert (outcome.over or outcome.vacant) == ended and not (outcome.over and outcome.vacant)
+    assert (outcome.over + outcome.vacant + outcome.anew) == ended
 
 
 @pytest.mark.req("LIFE-02", "LIFE-08")

@@ -43,7 +43,7 @@ def test_an_agent_that_keeps_no_container_leaves_it_asleep_without_one(observed:
 @pytest.mark.req("SLEEP-02", "SLEEP-03")
 def test_a_woken_task_whose_container_is_gone_gets_one_more_and_then_fails() -> None:
     once = judged(WOKEN, Observed.GONE)
-    assert once.to is None and once.vacant and once.phase == Phase.PLACED
+    assert once.to is None and once.anew and not once.over and not once.vacant
     assert once.reason is not None and once.reason.code == Code.WAKE_NEW_CONTAINER
     assert judged(REBUILT, Observed.GONE).to == State.FAILED
     assert judged(WOKEN, Observed.EXITED, 1).to == State.FAILED  # it was started, and ended

@@ -1,0 +1,262 @@
+"""Putting tasks to sleep and waking them (SLEEP-01 to -06): wishes that agents carry out.
+
+A sleeper keeps its claim, so its place, cards and ports. Decides what a wish does in each state; when a
+service is idle is decided elsewhere. Each write is one transaction that holds the group's lock.
+"""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from agent.contract.codes import Code, Reason, reason
+from agent.contract.states import Desired, Phase, State, TaskType
+from apps.core import hints
+from apps.core.errors import Conflict, NotFound, Refusal
+from apps.fleet.models import Duty, Liveness
+from apps.fleet.selectors import is_online
+from apps.tenants.models import TenantStatus
+from apps.workloads.models import Claim, Loan, Task
+from apps.workloads.policy.wake import Bed, Step, decide_wake
+from apps.workloads.services.acts import Act, Did, Said, said
+from apps.workloads.services.claiming import patience_s
+from apps.workloads.services.reporting import ASLEEP_FIELDS, live_claim, note_moments, release
+from apps.workloads.state import lock_groups, move_of, transition
+
+AWAKE_SOON = frozenset({State.PENDING, State.SCHEDULING, State.WAKING})
+
+
+def request_sleep(*, by: str, task: Task, now: datetime) -> Act:
+    """Put one task to sleep because somebody asked; safe to repeat. Scope is the caller's.
+
+    Raises Conflict 409 `cannot_sleep`, `sleeps_not` or `replica_in_exchange`.
+    """
+    with transaction.atomic():
+        fresh = _locked(task)
+        state, wish = State(fresh.state), Desired(fresh.desired)
+        ensure_may_sleep(fresh)
+        if state == State.SLEEPING:
+            if wish == Desired.SLEEP:
+                return Act(Did.NOTHING, said("already_asleep"), said("next_stays_asleep"))
+            _wish(fresh, Desired.SLEEP, reason(Code.ASLEEP), by, now)
+            return Act(Did.NOTED, said("wake_withdrawn"), said("next_stays_asleep"))
+        if state == State.WAKING:
+            return _back_to_sleep(fresh, by, now)
+        if state == State.DRAINING:
+            return _on_with_sleep(fresh, by, now)
+        leave_routes(fresh, by, reason(Code.SLEEP_REQUESTED), now)
+        fresh.refresh_from_db()
+        order_sleep(fresh, now)
+        return Act(Did.DRAINING, said(Code.SLEEP_REQUESTED), _falls_asleep())
+
+
+def ensure_may_sleep(task: Task) -> None:
+    """Raises Conflict where a task can not be put to sleep: by its kind, its state, or because it is being
+    exchanged for another one."""
+    if task.group.task_type != TaskType.INFERENCE:
+        raise Conflict("sleeps_not", task_type=task.group.task_type)
+    if task.replaces_id is not None or Task.objects.filter(replaces=task).exists():
+        raise Conflict("replica_in_exchange")
+    leaving = task.desired == Desired.STOP or task.retired_at is not None
+    if leaving or task.state not in (State.RUNNING, State.DRAINING, State.SLEEPING, State.WAKING):
+        raise Conflict("cannot_sleep", state=task.state)
+
+
+def leave_routes(task: Task, by: str, why: Reason, now: datetime) -> bool:
+    """Take a running task out of the routes, to sleep: from the next table on no new call reaches it. Its
+    node knows nothing of it yet: `order_sleep` goes on, `call_back` puts it back. Holds the group's lock."""
+    move = move_of(
+        task,
+        State.DRAINING,
+        why,
+        desired=Desired.SLEEP,
+        phase=Phase.READY,
+        deadline_s=settings.SLEEP_DRAIN_S,
+    )
+    return transition(move, actor=by, now=now)
+
+
+def order_sleep(task: Task, now: datetime) -> bool:
+    """Let the node put a task to sleep that has left the routes; from here there is no way back but through
+    sleep. Holds the group's lock. False where the task has gone on."""
+    seconds = settings.SLEEP_DRAIN_S + settings.STOP_DEADLINE_S
+    ordered = Task.objects.filter(
+        pk=task.pk, version=task.version, state=State.DRAINING, phase=Phase.READY
+    ).exclude(desired=Desired.STOP)
+    done = ordered.update(
+        phase=Phase.LEAVING, version=F("version") + 1, deadline_at=now + timedelta(seconds=seconds)
+    )
+    _look(task)
+    return bool(done)
+
+
+def call_back(task: Task, by: str, now: datetime) -> bool:
+    """Put a task back into the routes that left them to sleep, and that its node was not told of yet. Holds
+    the group's lock. False where the task has gone on."""
+    if task.state != State.DRAINING or task.desired == Desired.STOP or task.phase != Phase.READY:
+        return False
+    back = move_of(task, State.RUNNING, reason(Code.STILL_USED), desired=Desired.RUN, phase=Phase.READY)
+    return transition(back, actor=by, now=now)
+
+
+def _on_with_sleep(task: Task, by: str, now: datetime) -> Act:
+    """Asked again while it is on its way."""
+    if task.phase == Phase.READY and order_sleep(task, now):
+        return Act(Did.DRAINING, said(Code.SLEEP_REQUESTED), _falls_asleep())
+    if task.desired == Desired.RUN:
+        _wish(task, Desired.SLEEP, reason(Code.SLEEP_REQUESTED), by, now)
+        return Act(Did.NOTED, said("wake_withdrawn"), _falls_asleep())
+    return Act(Did.NOTHING, said("already_falling_asleep"), _falls_asleep())
+
+
+def _back_to_sleep(task: Task, by: str, now: datetime) -> Act:
+    """It serves nobody yet, so there is nothing to wait for."""
+    claim = live_claim(task)
+    kept = claim is not None and claim.incarnation != ""
+    why = reason(Code.SLEEP_REQUESTED) if kept else reason(Code.ASLEEP_NO_CONTAINER)
+    asleep = move_of(task, State.SLEEPING, why, desired=Desired.SLEEP, phase=Phase.NONE, **ASLEEP_FIELDS)
+    transition(asleep, actor=by, now=now)
+    _look(task)
+    return Act(Did.SLEEPING, said(why.code), said("next_stays_asleep"))
+
+
+def _falls_asleep() -> Said:
+    return said("next_falls_asleep", settle_s=settings.SLEEP_SETTLE_S, drain_s=settings.SLEEP_DRAIN_S)
+
+
+def request_wake(*, by: str, task: Task, now: datetime) -> Act:
+    """Wake one task because somebody asked; safe to repeat. Scope is the caller's.
+
+    Raises Conflict 409 `cannot_wake`, Refusal 403 `tenant_suspended` (TEN-01).
+    """
+    with transaction.atomic():
+        fresh = _locked(task)
+        tenant = fresh.group.tenant
+        state, leaving = State(fresh.state), fresh.desired == Desired.STOP
+        if leaving or state not in (State.RUNNING, State.DRAINING, State.SLEEPING, *AWAKE_SOON):
+            raise Conflict("cannot_wake", state=state)
+        if state == State.RUNNING:
+            ready = fresh.phase == Phase.READY
+            return Act(Did.NOTHING, said("already_awake"), said("next_serves" if ready else "next_ready"))
+        if state in AWAKE_SOON:
+            return _awake_soon(fresh)
+        if tenant.status == TenantStatus.SUSPENDED:
+            raise Refusal("tenant_suspended", 403, why=tenant.suspended_reason or "-")
+        if state == State.DRAINING:
+            return _call_or_wait(fresh, by, now)
+        return wake_sleeper(fresh, by, now)
+
+
+def _awake_soon(task: Task) -> Act:
+    if task.state == State.WAKING:
+        return Act(Did.NOTHING, said("already_waking"), _wakes(task))
+    placed = task.state == State.SCHEDULING
+    return Act(Did.NOTHING, said("already_starting"), said("next_ready" if placed else "next_is_placed"))
+
+
+def _call_or_wait(task: Task, by: str, now: datetime) -> Act:
+    if call_back(task, by, now):
+        return Act(Did.SERVING, said(Code.STILL_USED), said("next_serves"))
+    if task.desired == Desired.SLEEP:
+        _wish(task, Desired.RUN, reason(Code.WAKE_REQUESTED), by, now)
+    return Act(Did.NOTED, said("wake_after_sleep"), said("next_wakes_by_itself"))
+
+
+def wake_sleeper(task: Task, by: str, now: datetime) -> Act:
+    """What a wake of a sleeping task does now (SLEEP-02 to -05). Holds the group's lock."""
+    claim = live_claim(task)
+    loan = _loan_of(claim)
+    step, code = decide_wake(_bed(task, claim, loan, now))
+    node = task.node.name if task.node else "-"
+    why = reason(code)
+    if step is Step.WAIT:
+        if code == Code.WAKE_NODE_OFFLINE:
+            why = reason(Code.WAKE_NODE_OFFLINE, node=node)
+        elif loan is not None:
+            why = _lent(task, loan)
+        if task.desired != Desired.RUN or task.reason_code != why.code:
+            _wish(task, Desired.RUN, why, by, now)
+            hints.kick("recovery.sweep")
+        return Act(Did.NOTED, Said(why.code, dict(why.params)), said("next_wakes_by_itself"))
+    if step is Step.REPLACE:
+        return _place_anew(task, claim, by, now)
+    rebuilds = step is Step.REBUILD
+    waking = move_of(
+        task,
+        State.WAKING,
+        why,
+        desired=Desired.RUN,
+        phase=Phase.PLACED if rebuilds else Phase.CLAIMED,
+        deadline_s=settings.CLAIM_DEADLINE_S if rebuilds else patience_s(task),
+    )
+    transition(waking, actor=by, now=now)
+    _look(task)
+    return Act(Did.WAKING, said(code), _wakes(task))
+
+
+def _bed(task: Task, claim: Claim | None, loan: Loan | None, now: datetime) -> Bed:
+    seen = Liveness.objects.filter(node=task.node_id).values_list("last_seen_at", flat=True).first()
+    return Bed(
+        placed=claim is not None and task.node is not None,
+        online=is_online(seen, now),
+        leaving=task.node is not None and task.node.duty != Duty.SERVICE,
+        lent=loan is not None,
+        container=claim is not None and claim.incarnation != "",
+    )
+
+
+def _loan_of(claim: Claim | None) -> Loan | None:
+    live = Loan.objects.select_related("borrower__group").filter(ended_at__isnull=True)
+    return live.filter(card__claim=claim).order_by("-until").first() if claim is not None else None
+
+
+def _lent(task: Task, loan: Loan) -> Reason:
+    """Other tenants' work is not named."""
+    own = loan.borrower.group.tenant_id == task.group.tenant_id
+    until = loan.until.isoformat(timespec="seconds")
+    return reason(Code.WAKE_CARD_LENT, borrower=loan.borrower.name if own else "-", until=until)
+
+
+def _place_anew(task: Task, claim: Claim | None, by: str, now: datetime) -> Act:
+    """It has no place any more, or its node is to be emptied: what it still has there goes as a stop does."""
+    waiting = move_of(
+        task,
+        State.PENDING,
+        reason(Code.WAKE_NEW_PLACE),
+        desired=Desired.RUN,
+        phase=Phase.NONE,
+        node_id=None,
+        not_before=None,
+    )
+    transition(waiting, actor=by, now=now)
+    if claim is not None and claim.incarnation == "":
+        release(claim, now=now)
+    _look(task)
+    hints.kick("scheduling.place")
+    return Act(Did.PLACING, said(Code.WAKE_NEW_PLACE), said("next_is_placed"))
+
+
+def _wakes(task: Task) -> Said:
+    return said("next_wakes", within_s=patience_s(task))
+
+
+def _wish(task: Task, wish: Desired, why: Reason, by: str, now: datetime) -> None:
+    """What is wanted of a task changes, and its state does not."""
+    Task.objects.filter(pk=task.pk).update(
+        desired=wish, reason_code=why.code, reason_params=why.params, version=F("version") + 1
+    )
+    note_moments(task, [why], by=by, now=now)
+
+
+def _locked(task: Task) -> Task:
+    lock_groups([task.pk])
+    found = Task.objects.select_related("group__tenant", "node").filter(pk=task.pk).first()
+    if found is None or found.group.deleted_at is not None:
+        raise NotFound
+    return found
+
+
+def _look(task: Task) -> None:
+    if task.node is not None:
+        hints.look(task.node.public_id)
