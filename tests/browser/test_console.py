@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.stack import Stack, until
 
@@ -59,6 +59,26 @@ def test_live_log_of_a_task(console: Page, running_server: Stack) -> None:
     log = console.locator("[data-live-log]")
     expect(log).to_have_attribute("data-link", "live")
     expect(log.locator(".log-text")).to_contain_text("listening")
+
+
+@pytest.mark.req("AGENT-10")
+def test_a_long_log_is_read_back_page_by_page(console: Page, running_server: Stack) -> None:
+    def page_of_log(route: Route) -> None:
+        before = {"start": 0, "end": 100, "text": "its first line\n"}
+        last = {"start": 100, "end": 10**9, "text": "its last line\n"}
+        piece = before if "to=100" in route.request.url else last
+        route.fulfill(json={"attempt": 1, "stored_until": 10**9, "attempts": [1], **piece})
+
+    console.route("**/api/v1/tasks/*/logs*", page_of_log)
+    console.goto(f"{running_server.base_url}/admin/workloads/task/?q=demo")
+    console.locator("#result_list a[href*='/change/']").first.click()
+    log = console.locator("[data-live-log]")
+    expect(log.locator(".log-text")).to_have_text("its last line\n")
+    earlier = log.get_by_role("button", name="Earlier lines")
+    earlier.click()
+    expect(log.locator(".log-text")).to_have_text("its first line\nits last line\n")
+    expect(earlier).to_be_hidden()  # that was the beginning
+    expect(log.get_by_label("Follow")).not_to_be_checked()
 
 
 @pytest.mark.req("TEN-06")
