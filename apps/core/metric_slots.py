@@ -3,18 +3,26 @@
 Each needs a name of its own there, and its pid won't do: containers that share the folder have the same ones,
 and each restart would leave more files. So each process takes the lowest free number and holds a lock on it
 until it ends, however it ends; who takes the number next goes on with what was counted. Who finds every
-number free is the first of the whole set and empties the folder. Reads no value: apps/ops/metrics.py does.
+number free is the first of the whole set and empties the folder. Where the disk is full, values go on in
+memory. Reads no value: apps/ops/metrics.py does.
 """
 
+import errno
 import fcntl
+import logging
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from prometheus_client import values
+from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import mark_process_dead
 
+log = logging.getLogger("heteroflow.metrics")
+HEAD_BYTES = 4096  # of a new file; it grows by itself
+VALUE_BYTES = 64  # of one value beside its key, and more than that
 SLOTS_MAX = 1000  # of one host: far more than processes, a bound for the search alone
 
 
@@ -23,6 +31,7 @@ def share(folder: Path) -> None:
     before the first metric is made. Raises OSError where the folder can't be made or written."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     slot = _Slot(folder)
+    values.MmapedDict = _Allocated  # type: ignore[misc]  # what MultiProcessValue opens its files by
     values.ValueClass = values.MultiProcessValue(slot.number)
 
 
@@ -44,6 +53,42 @@ class _Slot:
         if self._owner != os.getpid():
             self._number, self._owner = _take(self._folder), os.getpid()
         return self._number
+
+
+class _Allocated(MmapedDict):
+    """Has the disk give the room for a value before it is written: a process that writes into a map for which
+    a full disk has no block left is killed (SIGBUS). Without it, values go on in memory, where no scrape sees
+    them; the file keeps what was counted until then."""
+
+    def __init__(self, filename: str, read_mode: bool = False) -> None:
+        with Path(filename).open("ab") as file:
+            if not _has_room(file.fileno(), 0, HEAD_BYTES):
+                filename = f"/proc/self/fd/{os.memfd_create('metrics')}"
+        super().__init__(filename, read_mode)
+
+    def _init_value(self, key: str) -> None:
+        if not _has_room(self._f.fileno(), self._used, len(key.encode()) + VALUE_BYTES):
+            memory = os.fdopen(os.memfd_create("metrics"), "r+b")
+            memory.write(
+                self._m[: self._used]
+            )  # not what lies behind: a tmpfs fills holes when they are read
+            memory.truncate(self._capacity)
+            self._m.close()
+            self._f.close()
+            self._f = memory
+            self._m = mmap.mmap(memory.fileno(), self._capacity)
+        super()._init_value(key)
+
+
+def _has_room(file: int, start: int, size: int) -> bool:
+    try:
+        os.posix_fallocate(file, start, size)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        log.error("the disk of the metrics' folder is full: new values are counted, and not shown")
+        return False
+    return True
 
 
 def _take(folder: Path) -> int:

@@ -71,7 +71,7 @@ class SharedMetrics:
         self._folder = folder
 
     def collect(self) -> Iterable[Metric]:
-        files = sorted(self._folder.glob("*.db"))
+        files = sorted(path for path in self._folder.glob("*.db") if _is_begun(path))
         mine = [str(path) for path in files if os.access(path, os.R_OK)]
         if len(mine) < len(files):
             log.warning(
@@ -80,6 +80,14 @@ class SharedMetrics:
             )
         found: Iterable[Metric] = MultiProcessCollector.merge(mine)
         return found
+
+
+def _is_begun(file: Path) -> bool:
+    """False for one whose process is making it just now or found no room for it, and for one that is gone."""
+    try:
+        return file.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 @metrics

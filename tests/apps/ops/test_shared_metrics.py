@@ -77,6 +77,41 @@ def test_a_scrape_is_the_sum_over_all(folder: Path) -> None:
         assert len(slots(folder)) == 3
 
 
+FULL_AFTER = """
+import errno
+real, left = os.posix_fallocate, [{rooms}]
+def posix_fallocate(file, start, size):
+    if not left[0] and not os.readlink(f"/proc/self/fd/{{file}}").startswith("/memfd:"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    left[0] -= bool(left[0])
+    real(file, start, size)
+os.posix_fallocate = posix_fallocate
+"""
+MANY = """
+for number in range(300):
+    request_metrics.REQUESTS.labels('GET', f'many/{number}', '2xx').inc()
+"""
+
+
+@pytest.mark.parametrize(("rooms", "shown"), [(0, None), (60, 1.0)])
+def test_a_full_disk_ends_no_process(folder: Path, rooms: int, shown: float | None) -> None:
+    """The system kills who writes into a mapped file for which the disk has no block left. Files grow in the
+    middle of the work: 300 values are more than one block."""
+    with process(folder, FULL_AFTER.format(rooms=rooms), API, MANY, API):
+        found = scrape()
+        assert found.get(ASKED) == shown, "what was counted before"
+        assert len([key for key in found if "many/" in str(key)]) < 300
+
+
+def test_the_room_for_a_value_is_taken_before_it_is_written(folder: Path) -> None:
+    """Not a hole: that is what the system kills for."""
+    with process(folder, API, MANY):
+        for file in folder.glob("counter_*.db"):
+            used = int.from_bytes(file.read_bytes()[:4], sys.byteorder)
+            assert used > 4096
+            assert file.stat().st_blocks * 512 >= used
+
+
 def test_what_one_that_was_killed_counted_stays_and_what_it_held_goes(folder: Path) -> None:
     with process(folder, GATEWAY):
         with process(folder, GATEWAY) as killed:
