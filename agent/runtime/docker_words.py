@@ -45,6 +45,9 @@ class Words(msgspec.Struct, frozen=True):
     subject: str = ""
 
 
+# Of a port the agent waits and tries again, so it must be Docker that speaks of it, not a command that a
+# tenant wrote and runc quotes.
+_OWN = r"^(?!.*OCI runtime create failed).*"
 # (trouble, statuses or None for any, pattern with the subject as its group). First match wins.
 _TABLE: tuple[tuple[Trouble, frozenset[int] | None, re.Pattern[str]], ...] = tuple(
     (trouble, statuses, re.compile(pattern, re.IGNORECASE))
@@ -64,10 +67,14 @@ _TABLE: tuple[tuple[Trouble, frozenset[int] | None, re.Pattern[str]], ...] = tup
             frozenset({403}),
             r"^error while removing network: network \S+ (?:id \S+ )?has active endpoints",
         ),
-        (Trouble.PORT_BUSY, None, r":(\d+) failed: port is already allocated"),
-        (Trouble.PORT_BUSY, None, r"listen \w+ \S*:(\d+): bind: address already in use"),
-        (Trouble.PORT_BUSY, None, r"failed to bind host port for \S*?:(\d+):\S* address already in use"),
-        (Trouble.PORT_BUSY, None, r"failed to bind host port \S*:(\d+)/\w+: address already in use"),
+        (Trouble.PORT_BUSY, None, _OWN + r":(\d+) failed: port is already allocated"),
+        (Trouble.PORT_BUSY, None, _OWN + r"listen \w+ \S*:(\d+): bind: address already in use"),
+        (
+            Trouble.PORT_BUSY,
+            None,
+            _OWN + r"failed to bind host port for \S*?:(\d+):\S* address already in use",
+        ),
+        (Trouble.PORT_BUSY, None, _OWN + r"failed to bind host port \S*:(\d+)/\w+: address already in use"),
         (
             Trouble.NAME_TAKEN,
             frozenset({409}),
@@ -105,7 +112,7 @@ def read_error(kind: str, status: int | None, text: str, *, by_registry: bool = 
     """Read one error by the class of the SDK, HTTP status and Docker's text.
 
     `status` None means that there was no answer at all. `by_registry`: the text may be a registry's, which
-    is anybody's; then nothing in it is silence of Docker's.
+    is anybody's; then nothing in it is silence of Docker's, or speaks of our ports.
     """
     told = _CREDENTIALS.sub("//", " ".join(text.split()))[:LONGEST]
     if status is None:
@@ -113,7 +120,7 @@ def read_error(kind: str, status: int | None, text: str, *, by_registry: bool = 
     for trouble, statuses, pattern in _TABLE:
         if statuses is not None and status not in statuses:
             continue
-        if by_registry and trouble is Trouble.NO_ANSWER:
+        if by_registry and trouble in (Trouble.NO_ANSWER, Trouble.PORT_BUSY):
             continue
         match = pattern.search(told)
         if match is not None:

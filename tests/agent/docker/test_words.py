@@ -183,6 +183,18 @@ def test_no_text_of_a_tenants_is_silence(text: str, status: int) -> None:
         )
 
 
+@pytest.mark.req("AGENT-07")
+@pytest.mark.parametrize("text", [text for _, _, text, trouble, _ in SEEN if trouble is Trouble.PORT_BUSY])
+def test_no_text_of_a_tenants_is_a_busy_port(text: str) -> None:
+    """The agent would wait for that port, and people would look for who holds it."""
+    written = (
+        "failed to create task for container: failed to create shim task: OCI runtime create failed: runc "
+        f'create failed: unable to start container process: exec: "{text}": no such file or directory'
+    )
+    assert read_error("APIError", 400, written).trouble is Trouble.ENTRY_POINT_ABSENT
+    assert read_error("APIError", 500, text, by_registry=True).trouble is Trouble.OTHER
+
+
 @pytest.mark.req("AGENT-07", "AGENT-19")
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
 def test_no_text_of_a_registrys_is_silence(status: int) -> None:
