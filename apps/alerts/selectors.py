@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 
 from apps.alerts.models import Alert, Delivery, Webhook
@@ -31,7 +32,10 @@ def count_waiting() -> int:
 
 def due_webhooks(now: datetime) -> QuerySet[Webhook]:
     """Webhooks that a message waits for and whose pause is over; the one not tried for longest comes first,
-    so that each has its turn whatever waits for the others."""
+    so that each has its turn whatever waits for the others. A pause longer than any is of a clock that was
+    ahead then, and has been set right since."""
     waiting = Delivery.objects.filter(webhook=OuterRef("pk"), waiting=True)
-    due = Webhook.objects.filter(Q(next_at=None) | Q(next_at__lte=now), Exists(waiting), active=True)
+    longest = now + timedelta(seconds=2 * settings.WEBHOOK_RETRY_MAX_S)
+    pause_is_over = Q(next_at=None) | Q(next_at__lte=now) | Q(next_at__gt=longest)
+    due = Webhook.objects.filter(pause_is_over, Exists(waiting), active=True)
     return due.order_by(F("tried_at").asc(nulls_first=True), "pk")

@@ -152,6 +152,20 @@ def test_the_end_of_an_alert_never_comes_before_its_beginning(actor, there):
     assert [json.loads(body)["event"] for _, body in there.got] == ["opened", "opened", "closed"]
 
 
+def test_a_clock_that_was_ahead_for_a_while_costs_no_pause_and_no_order(actor, there):
+    webhook = make(actor, there.url)
+    found = [services.Found("loop_late", "x", {"loop": "x", "period_s": 5})]
+    services.settle_lasting(judged=["loop_late"], found=found, now=NOW + timedelta(days=365))
+    there.status = 500
+    assert deliver(NOW + timedelta(days=365)) == {"delivered": 0, "failed": 1}
+    there.status = 200
+    services.settle_lasting(judged=["loop_late"], found=[], now=NOW)
+    assert deliver(NOW) == {"delivered": 2, "failed": 0}
+    assert [json.loads(body)["event"] for _, body in there.got] == ["opened", "opened", "closed"]
+    webhook.refresh_from_db()
+    assert webhook.next_at is None
+
+
 def test_a_death_between_the_note_and_the_outcome_spins_on_nothing(actor, there, monkeypatch):
     """The run ends as by kill -9: nothing of it is written after the sending began."""
     webhook = make(actor, there.url)
