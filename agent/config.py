@@ -99,7 +99,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_lines_a_round: int = 2000  # AGENT-10
     log_round_kb: int = 4096  # of one log
     log_copy_mb: int = 256  # room on this disk for one attempt's log; the oldest part goes first
-    log_copies_mb: int = 1024  # and for all together; what the server has goes first
+    log_copies_mb: int = 1024  # for all, and for reports that wait; what the server has goes first
     leftover_log_delay_s: float = 10.0
     log_keep_s: float = 86400.0
     engine_probe_heartbeats: int = 20  # AGENT-11

@@ -32,6 +32,7 @@ from agent.link.logroom import LogRoom
 from agent.link.logship import LogShipper
 from agent.link.lookout import keep_lookout
 from agent.link.metrics import MetricsPort, NodeMetrics
+from agent.link.reportfile import ReportFile
 from agent.link.reports import ReportQueue
 from agent.plainlog import MASKING
 from agent.runtime.base import Runtime
@@ -149,9 +150,15 @@ async def _work(
     incarnation = new_incarnation()
     desired = DesiredList()
     prober = Prober()
-    reports = ReportQueue(incarnation.id, client.report)
+    waiting = state_dir.path / "reports.jsonl"
+    reports = ReportQueue(incarnation.id, client.report, file=ReportFile(waiting), held=True)
     mb = 1024 * 1024
-    room = LogRoom(state_dir.logs, each=settings.log_copy_mb * mb, together=settings.log_copies_mb * mb)
+    room = LogRoom(
+        state_dir.logs,
+        each=settings.log_copy_mb * mb,
+        together=settings.log_copies_mb * mb,
+        beside=waiting,
+    )
     logs = LogShipper(settings, incarnation.id, client.log, room)
     logs.follow_left_overs(state_dir.logs, time.monotonic(), time.time())
     supervisor = Supervisor(
@@ -170,6 +177,11 @@ async def _work(
         settings, incarnation.id, send_piece=client.file_piece, send_answer=client.file_answer, never=kept
     )
     door, dial = open_door(settings, state_dir.path, identity.secret_sha256, find_in(supervisor.attempts))
+
+    def heard() -> None:
+        reports.release()
+        supervisor.wake()
+
     heartbeat = Heartbeat(
         settings=settings,
         incarnation=incarnation,
@@ -179,8 +191,8 @@ async def _work(
         send=client.heartbeat,
         readings=NodeReadings(settings, runtime),
         desired=desired,
-        running=supervisor.running,
-        on_change=supervisor.wake,
+        running=lambda: reports.with_earlier(supervisor.running()),
+        on_change=heard,
         on_files=files.take,
     )
     log.info("agent %s runs as %s, incarnation %s", __version__, identity.node_id, incarnation.id)
@@ -213,7 +225,7 @@ async def _work(
         task.cancel()
     await supervisor.leave(time.monotonic)
     if not await reports.drained(LAST_REPORTS_S):
-        log.warning("the last reports did not reach the server")
+        log.warning("the last reports did not reach the server; they wait for the next run")
     await _last_logs(logs)
     await asyncio.to_thread(runtime.close, LAST_REPORTS_S)
     reporting.cancel()

@@ -36,6 +36,7 @@ class Code(StrEnum):
     START_TIMEOUT = "start_timeout"
     LOAD_TIMEOUT = "load_timeout"
     PORT_CONFLICT = "port_conflict"
+    PORT_MOVED = "port_moved"
     MODEL_NOT_FOUND_ON_NODE = "model_not_found_on_node"
     PATH_NOT_ALLOWED = "path_not_allowed"
     ENGINE_UNAVAILABLE = "engine_unavailable"

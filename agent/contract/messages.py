@@ -136,8 +136,11 @@ class HeartbeatRequest(msgspec.Struct, tag="heartbeat"):
 
 
 class PortMapping(msgspec.Struct):
+    """`movable`: nobody asked for this host port, so another may be had for it (see ClaimRequest)."""
+
     container_port: int
     host_port: int
+    movable: bool = False
 
 
 class HealthCheck(msgspec.Struct):
@@ -213,9 +216,13 @@ HeartbeatAnswer = HeartbeatReply | HeartbeatUnchanged
 
 
 class ClaimRequest(msgspec.Struct, tag="claim"):
+    """May be repeated by the same run. `busy_ports` are ports of this attempt that something else of the
+    node held until the agent gave up on them: those that are movable come back as others (AGENT-07)."""
+
     incarnation: str
     task_id: str
     attempt: int
+    busy_ports: list[int] = []
 
 
 class TaskSpec(msgspec.Struct):

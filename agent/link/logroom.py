@@ -57,13 +57,15 @@ class Copy:
 
 
 class LogRoom:
-    """`each` bytes for one attempt's log, `together` for all in the folder; above a limit they shrink to
-    seven eighths of it, so that the next line need not cost a line."""
+    """`each` bytes for one attempt's log, `together` for all in the folder and for the file `beside` it,
+    which is not touched. Above a limit they shrink to seven eighths of it, so that the next line need not
+    cost a line."""
 
-    def __init__(self, folder: Path, *, each: int, together: int) -> None:
+    def __init__(self, folder: Path, *, each: int, together: int, beside: Path | None = None) -> None:
         self._folder = folder
         self._each = each
         self._together = together
+        self._beside = beside
         self._notes: dict[str, Note] = {}
         self._holes = _punches(folder)
         if not self._holes:
@@ -99,7 +101,7 @@ class LogRoom:
         for copy in copies:
             if copy.kept > self._each:
                 gone += self._shrink(copy, copy.kept - self._each * 7 // 8)
-        excess = sum(copy.kept for copy in copies) - self._together
+        excess = sum(copy.kept for copy in copies) + self._size_beside() - self._together
         if excess <= 0:
             return gone
         excess += self._together // 8
@@ -108,6 +110,12 @@ class LogRoom:
                 went = self._shrink(copy, size)
                 gone, excess = gone + went, excess - went
         return gone
+
+    def _size_beside(self) -> int:
+        try:
+            return self._beside.stat().st_size if self._beside else 0
+        except FileNotFoundError:
+            return 0
 
     def _files(self) -> Iterator[tuple[Path, int]]:
         for file in self._folder.glob("*.log"):

@@ -47,7 +47,8 @@ class Claiming:
         """Begin to ask for this attempt."""
         a.claim_refused_hash = None
         a.stage = Stage.CLAIMING
-        a.claim = asyncio.ensure_future(self._call(ClaimRequest(self._incarnation, a.task_id, a.attempt)))
+        question = ClaimRequest(self._incarnation, a.task_id, a.attempt, list(a.busy_ports))
+        a.claim = asyncio.ensure_future(self._call(question))
         a.claim.add_done_callback(lambda _: self._wake())
 
     def take(self, a: Attempt, now: float) -> TaskSpec | None:
@@ -75,6 +76,7 @@ class Claiming:
                 )
             else:
                 return answer.spec
+        a.claimed = False
         self.hold_back(a, now)
         return None
 

@@ -22,6 +22,7 @@ from agent.supervisor.watching import build_monitor, needs_canary
 
 log = logging.getLogger("agent.supervisor")
 MAX_START_PAUSE_S = 15.0
+MOST_PORTS = 8  # given up on, one after the other, by one attempt
 
 
 def take_spec(around: Surroundings, a: Attempt, spec: TaskSpec) -> None:
@@ -51,7 +52,8 @@ def start(around: Surroundings, a: Attempt, now: float) -> None:
         return
     except PortBusy as error:
         announce(around, a, Phase.CREATING)
-        wait_for_port(around, a, now, error.port)
+        if not wait_for_port(around, a, now, error.port):
+            _ask_for_another(around, a, now, error.port)
         return
     if isinstance(begun, Starting):
         if begun.phase is not Phase.NONE:
@@ -62,16 +64,31 @@ def start(around: Surroundings, a: Attempt, now: float) -> None:
     around.tell(a, Phase.LOADING)
 
 
-def wait_for_port(around: Surroundings, a: Attempt, now: float, port: int) -> None:
-    """Try again later, with growing pauses; after `port_wait_s` in all it has failed (AGENT-07)."""
+def wait_for_port(around: Surroundings, a: Attempt, now: float, port: int) -> bool:
+    """Try again later, with growing pauses; False where it was waited for `port_wait_s` in all (AGENT-07)."""
     if a.start_deadline is None:
         a.start_deadline = now + around.settings.port_wait_s
     if now >= a.start_deadline:
-        conclude(around, a, now, Observed.EXITED, why=reason(Code.PORT_CONFLICT, port=port))
-        return
+        return False
     log.warning("%s: port %d is in use; trying again", a.name, port)
     a.start_after = now + a.start_pause_s
     a.start_pause_s = min(a.start_pause_s * 2, MAX_START_PAUSE_S)
+    return True
+
+
+def _ask_for_another(around: Surroundings, a: Attempt, now: float, port: int) -> None:
+    """The server gives out ports, so that no two attempts get one: the claim is asked for anew, with the
+    ports that are of no use. A port that the user fixed, or that came back, has failed."""
+    assert a.spec is not None
+    movable = any(mapping.movable for mapping in a.spec.ports if mapping.host_port == port)
+    if not movable or port in a.busy_ports or len(a.busy_ports) >= MOST_PORTS:
+        conclude(around, a, now, Observed.EXITED, why=reason(Code.PORT_CONFLICT, port=port))
+        return
+    log.warning("%s: port %d is still in use; asking for another", a.name, port)
+    a.busy_ports.append(port)
+    a.stage, a.announced = Stage.WANTED, Phase.CLAIMED
+    a.claim_after = now
+    around.wake()
 
 
 def announce(around: Surroundings, a: Attempt, phase: Phase) -> None:

@@ -31,6 +31,7 @@ from agent.supervisor.surroundings import Surroundings
 from agent.supervisor.waking import advance_waking, begin_wake
 
 log = logging.getLogger("agent.supervisor")
+ASKING = (Stage.WANTED, Stage.CLAIMING)  # of a claimed attempt: for another port
 SURE_LISTS = 2  # complete lists, before what stands in none of them is forgotten
 # What is here already, by its stage; `why` it must not be.
 HERE: dict[Stage, Callable[[Surroundings, Attempt, Reason | None, float], None]] = {
@@ -145,7 +146,7 @@ class Supervisor:
         return [
             RunningReport(a.task_id, a.attempt, a.observed, list(a.instance.host_ports) if a.instance else [])
             for a in self.attempts.values()
-            if a.stage in ALIVE or (a.claimed and self._reports.waiting(a.task_id, a.attempt))
+            if a.stage in ALIVE or (a.claimed and (a.stage in ASKING or self._reports.waiting(*a.key)))
         ]
 
     # --- one attempt ------------------------------------------------------------------------------
@@ -206,6 +207,8 @@ class Supervisor:
                 silent=self._around.leaving or a.key not in self._desired.tasks,
             )
             return
+        if self._reports.waiting(*a.key):
+            return  # of an earlier run: the server must know first how it ended there
         listed = self._desired.tasks.get(a.key)
         if listed is not None and not self._older_lives(a) and self._claiming.may_ask(a, now):
             self._claiming.ask(a)
@@ -223,7 +226,7 @@ class Supervisor:
             if self._desired.newest_attempt(a.task_id) <= a.attempt:
                 del self.attempts[a.key]
                 self._desired.forget(a.key)
-        elif now - a.told_gone_at >= self._settings.gone_repeat_s:
+        elif now - a.told_gone_at >= self._settings.gone_repeat_s and not self._reports.waiting(*a.key):
             a.told_gone_at = now
             self._around.tell(a, Phase.LEAVING, why=reason(Code.STOP_CONFIRMED))
 

@@ -50,11 +50,22 @@ def advance_waking(around: Surroundings, a: Attempt, why: Reason | None, now: fl
     except StartRefused as error:
         conclude(around, a, now, Observed.EXITED, why=error.reason)
     except PortBusy as error:
-        wait_for_port(around, a, now, error.port)
+        if not wait_for_port(around, a, now, error.port):
+            _give_up_port(around, a, now, error.port)
     else:
         if not isinstance(begun, Starting):
             watch(around, a, begun, now, age_s=0.0)
             around.tell(a, Phase.LOADING)
+
+
+def _give_up_port(around: Surroundings, a: Attempt, now: float, port: int) -> None:
+    """A container keeps its port: where that was nobody's choice it is made anew, with another (AGENT-07)."""
+    assert a.spec is not None
+    why = reason(Code.PORT_CONFLICT, port=port)
+    if any(mapping.movable for mapping in a.spec.ports if mapping.host_port == port):
+        conclude(around, a, now, Observed.GONE, why=why, again=True)
+    else:
+        conclude(around, a, now, Observed.EXITED, why=why)
 
 
 def advance_canary(around: Surroundings, a: Attempt, now: float) -> None:

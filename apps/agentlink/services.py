@@ -110,6 +110,7 @@ def claim(node: Node, request: ClaimRequest, *, contract: int, now: datetime) ->
         incarnation=request.incarnation,
         task_id=storable(request.task_id),
         attempt=request.attempt,
+        busy_ports=request.busy_ports,
         now=now,
     )
     if not isinstance(answer, Reason):

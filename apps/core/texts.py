@@ -144,6 +144,7 @@ TEXTS: dict[str, Promise] = {
     "start_timeout": _("Its node did not take it on within %(after_s)s s."),
     "load_timeout": _("It was not ready within %(after_s)s s: %(why)s"),
     "port_conflict": _("Port %(port)s is in use on the node by something else."),
+    "port_moved": _("Port %(port)s is in use on the node by something else; port %(to)s was taken instead."),
     "model_not_found_on_node": _("The model path %(path)s does not exist on the node."),
     "path_not_allowed": _("The path %(path)s is outside the folders that the node allows."),
     "engine_unavailable": _("The node can not run the engine %(engine)s: %(why)s"),

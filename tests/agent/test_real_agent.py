@@ -241,6 +241,40 @@ async def test_server_away_touches_nothing_and_hears_all_afterwards(node: Node) 
     assert sequences == list(range(1, len(sequences) + 1))
 
 
+@pytest.mark.req("AGENT-14", "AGENT-09", "AGENT-02")
+async def test_how_an_engine_ended_is_told_by_the_next_run_where_this_one_could_not(node: Node) -> None:
+    agent = await node.start()
+    await node.serve()
+    node.server.always["reports"] = answer_with(503)
+    told = len(node.server.reports)
+    (engine,) = node.engines()
+    engine.kill()
+    waiting = node.folder / "state" / "reports.jsonl"
+    await node.wait_for(lambda: b'"exit_code":137' in waiting.read_bytes(), "the end is on disk")
+    agent.kill()
+    await agent.wait()
+    claims = len(node.server.claims)
+
+    await node.start()
+    first_run = node.server.heartbeats[-1].incarnation
+    await node.wait_for(lambda: node.server.heartbeats[-1].incarnation != first_run, "the next run is heard")
+    (named,) = node.server.heartbeats[-1].running
+    assert (named.task_id, named.attempt, named.observed) == ("task-a", 1, Observed.EXITED)
+    # It is still wanted by the list; but the server does not know yet how it ended.
+    beats = len(node.server.heartbeats)
+    await node.wait_for(lambda: len(node.server.heartbeats) > beats + 1, "two more heartbeats")
+    assert len(node.server.claims) == claims and node.engines() == []
+    node.server.desired.clear()
+    del node.server.always["reports"]
+    await node.wait_for(lambda: node.server.told("task-a", observed=Observed.EXITED), "told by the next run")
+    late = node.server.reports[told:]
+    assert [(r.sequence, r.exit_code) for r in late if r.observed is Observed.EXITED] == [(1, 137)]
+    assert any("listening on" in line for line in late[0].last_log_lines)
+    assert waiting.stat().st_mode & 0o777 == 0o600
+    await node.wait_for(lambda: waiting.read_bytes() == b"", "nothing waits any more")
+    await node.wait_for(lambda: not node.server.heartbeats[-1].running, "it is named no more")
+
+
 @pytest.mark.req("AGENT-03")
 async def test_terminated_agent_stops_its_engines_and_says_so(node: Node) -> None:
     agent = await node.start()

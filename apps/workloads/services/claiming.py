@@ -1,6 +1,7 @@
 """An agent takes a placed attempt on (AGENT-02): compare-and-set on the claim row."""
 
 import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -9,24 +10,32 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from agent.contract.codes import Code, Reason, reason
-from agent.contract.messages import HealthCheck, PortMapping, TaskSpec
+from agent.contract.messages import HealthCheck, TaskSpec
 from agent.contract.states import Parallelism, Phase, TaskType
 from agent.engines.catalog import get_engine
 from apps.core.secrets import derive_engine_key
-from apps.fleet.models import Duty, Liveness, Node, Port
+from apps.fleet.models import Duty, Liveness, Node
 from apps.workloads.models import Claim, Task
 from apps.workloads.policy.moves import CLAIMABLE
 from apps.workloads.selectors import engine_of
+from apps.workloads.services.porting import move_ports, port_mappings
 from apps.workloads.state import lock_groups
 
 
 def claim_task(
-    *, node: Node, incarnation: str, task_id: str, attempt: int, now: datetime
+    *,
+    node: Node,
+    incarnation: str,
+    task_id: str,
+    attempt: int,
+    now: datetime,
+    busy_ports: Sequence[int] = (),
 ) -> TaskSpec | Reason:
     """Give an attempt to one run of a node's agent, or say why not.
 
     A repeat by the same run gets the same answer (its first one was lost); another run of the agent
-    gets nothing, and neither does any but the newest.
+    gets nothing, and neither does any but the newest. `busy_ports` are ports of the attempt that the run can
+    not have (AGENT-07).
     """
     with transaction.atomic():
         lock_groups(Task.objects.filter(public_id=task_id).values_list("pk", flat=True))
@@ -47,6 +56,8 @@ def claim_task(
             return reason(Code.CLAIM_LOST)
         if not take_on(claim, incarnation, now):
             return reason(Code.CLAIM_LOST)
+        if busy_ports:
+            move_ports(claim, busy_ports, now=now)
         return _build_spec(claim)
 
 
@@ -80,12 +91,6 @@ def _can_sleep(engine: str) -> bool:
 
 def _build_spec(claim: Claim) -> TaskSpec:
     task, group = claim.task, claim.task.group
-    ports = [
-        PortMapping(container_port, number)
-        for container_port, number in Port.objects.filter(owner=task.public_id, attempt=claim.attempt)
-        .order_by("container_port")
-        .values_list("container_port", "number")
-    ]
     shares = list(claim.cards.select_related("card").order_by("card__index"))
     engine = engine_of(task)
     return TaskSpec(
@@ -96,7 +101,7 @@ def _build_spec(claim: Claim) -> TaskSpec:
         engine=engine,
         served_model_name=group.model_name,
         model_path=task.model_path,
-        ports=ports,
+        ports=port_mappings(claim),
         health_check=msgspec.convert(group.health_check or {}, HealthCheck),
         gpu_uuids=[share.card.uuid for share in shares],
         gpu_vendor=shares[0].card.vendor if shares else "",

@@ -6,16 +6,16 @@ import pytest
 from django.db import connection
 
 from agent.contract import messages as m
-from apps.fleet.models import Liveness
-from apps.workloads.models import Claim, Task
+from apps.fleet.models import Liveness, Node, Port
+from apps.workloads.models import Claim, Event, Task
 from tests import factories
 from tests.apps.agentlink.conftest import Caller
 
 pytestmark = [pytest.mark.django_db, pytest.mark.req("AGENT-02", "LIFE-08")]
 
 
-def ask(agent, task, attempt=1, incarnation="run-1"):
-    return agent.post("claims", m.ClaimRequest(incarnation, task.public_id, attempt))
+def ask(agent, task, attempt=1, incarnation="run-1", busy_ports=()):
+    return agent.post("claims", m.ClaimRequest(incarnation, task.public_id, attempt, list(busy_ports)))
 
 
 def refused(answer):
@@ -84,3 +84,61 @@ def test_two_runs_of_one_agent_at_once_never_both_get_it(node, placed):
     granted = [run for run, answer in answers.items() if isinstance(answer, m.ClaimGranted)]
     assert granted == ["run-1"]
     assert Claim.objects.get(task=placed).incarnation == "run-1"
+
+
+# --- ports ----------------------------------------------------------------------------------------
+
+
+def with_ports(task, *asked):
+    """The task asks for these (container port, host port or 0); rows as a placement makes them."""
+    Task.objects.filter(pk=task.pk).update(
+        ports=[{"container_port": inside, "host_port": outside} for inside, outside in asked]
+    )
+    Port.objects.filter(owner=task.public_id).delete()
+    for number, (inside, outside) in enumerate(asked):
+        Port.objects.create(
+            node=task.node,
+            number=outside or 20000 + number,
+            owner=task.public_id,
+            attempt=1,
+            container_port=inside,
+        )
+
+
+def ports_of(answer):
+    return [(port.container_port, port.host_port, port.movable) for port in answer.spec.ports]
+
+
+@pytest.mark.req("AGENT-07", "SVC-12")
+def test_a_busy_port_that_nobody_fixed_comes_back_as_another_and_the_row_follows(agent, node, placed):
+    Node.objects.filter(pk=node.pk).update(port_first=20000, port_last=20005)
+    with_ports(placed, (80, 0), (90, 20004), (95, 0))
+    other = factories.make_task(node=node)
+    Port.objects.create(node=node, number=20001, owner=other.public_id, attempt=1, container_port=80)
+    Liveness.objects.filter(node=node).update(foreign_ports=[20003])
+    assert ports_of(ask(agent, placed)) == [(80, 20000, True), (90, 20004, False), (95, 20002, True)]
+
+    # 20001 and 20002 are others', 20003 a stranger's, 20004 fixed: 20005 is left.
+    moved = ask(agent, placed, busy_ports=[20000, 20004])
+    assert ports_of(moved) == [(80, 20005, True), (90, 20004, False), (95, 20002, True)]
+    assert ask(agent, placed, busy_ports=[20000, 20004]) == moved  # its answer was lost
+    assert set(Port.objects.filter(owner=placed.public_id).values_list("number", flat=True)) == {
+        20002,
+        20004,
+        20005,
+    }
+    (told,) = Event.objects.filter(task=placed, code="port_moved")
+    assert (told.params, told.actor, told.attempt) == ({"port": 20000, "to": 20005}, node.public_id, 1)
+
+    # None is left: it keeps its own, and fails on it.
+    assert ports_of(ask(agent, placed, busy_ports=[20000, 20005]))[0] == (80, 20005, True)
+
+
+@pytest.mark.req("AGENT-07")
+def test_ports_of_others_and_of_no_use_are_no_matter(agent, node, placed):
+    with_ports(placed, (80, 0))
+    other = factories.make_task(node=node)
+    Port.objects.create(node=node, number=20007, owner=other.public_id, attempt=1, container_port=80)
+    before = ask(agent, placed)
+    assert ask(agent, placed, busy_ports=[20007, -1, 2**70, 0]) == before
+    assert Port.objects.get(owner=other.public_id).number == 20007
