@@ -23,6 +23,7 @@ ENGINE_AWARE = "engine"  # the check's type that knows the engine's own ways (AG
 # What an engine says that does not know this kind of request: one for embeddings only, for instance.
 NOT_ITS_KIND = (400, 404, 405, 501)
 MOST_OF_ANSWER = 200
+ANSWER_BYTES = 4 * 1024 * 1024  # of an answer that is read at all: an engine may be anybody's image
 
 
 class ProbeTarget(msgspec.Struct, frozen=True):
@@ -102,7 +103,10 @@ class Prober:
                 allow_redirects=False,
                 headers=headers,
             ) as response:
-                return response.status, (await response.read()).decode(errors="replace")
+                answer = await _read(response)
+                if answer is None:
+                    return 0, f"an answer of more than {ANSWER_BYTES} bytes"
+                return response.status, answer.decode(errors="replace")
         except TimeoutError:
             return 0, f"no answer within {timeout_s:.0f} s"
         except (aiohttp.ClientError, OSError) as error:
@@ -146,17 +150,33 @@ class Prober:
             ) as response:
                 if response.status != 200:
                     return None
-                body = await response.read()
+                body = await _read(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             log.debug("metrics of port %d were not read: %s", target.port, _words(error))
             return None
-        return read_work(body.decode(errors="replace"), metrics)
+        return None if body is None else read_work(body.decode(errors="replace"), metrics)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(force_close=True)
-            self._session = aiohttp.ClientSession(connector=connector, trust_env=False)
+            # Not unpacked either: a small answer could become one of gigabytes.
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                trust_env=False,
+                auto_decompress=False,
+                headers={"Accept-Encoding": "identity"},
+            )
         return self._session
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+    """The body; None for one of more than ANSWER_BYTES, which is not read to its end."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > ANSWER_BYTES:
+            return None
+    return bytes(body)
 
 
 def read_work(text: str, metrics: Metrics) -> Work | None:
