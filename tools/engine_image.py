@@ -25,6 +25,7 @@ from pathlib import Path
 import docker
 
 TAG = "ghcr.io/ggml-org/llama.cpp:server"
+PLACE = "app/server.py"
 LAUNCHER = Path(__file__).parents[1] / "agent" / "runtime" / "llamacpp_server.py"
 LEFT_OUT = {
     "test",
@@ -110,13 +111,13 @@ def libraries(programs: Iterable[Path]) -> dict[str, Path]:
     return found
 
 
-def write_root(path: Path, app: Path, package: str | None) -> None:
+def write_root(path: Path, app: Path, package: str | None, place: str = PLACE) -> None:
     """The whole file system, as a tar file. Raises BuildFailed."""
     strip = shutil.which("strip")
     with tarfile.open(path, "w") as tar, tempfile.TemporaryDirectory() as scratch:
         root = Root(tar)
-        for place, mode in FOLDERS.items():
-            root.folder(place, mode)
+        for folder, mode in FOLDERS.items():
+            root.folder(folder, mode)
         root.text("etc/passwd", ACCOUNTS)
         root.text("etc/group", "root:x:0:\nnogroup:x:65534:\n")
         root.text("etc/nsswitch.conf", "hosts: files dns\n")
@@ -136,9 +137,9 @@ def write_root(path: Path, app: Path, package: str | None) -> None:
                     own = Path(scratch) / file.name
                     subprocess.run([strip, "-s", "-o", str(own), str(file)], check=True)  # noqa: S603
                 root.file(own, f"usr/local/lib/{version}/site-packages/{package}/{file.relative_to(site)}")
-        root.file(app, "app/server.py", 0o755)
-        for place, library in sorted(libraries(root.programs).items()):
-            root.file(library, place, 0o755)
+        root.file(app, place, 0o755)
+        for name, library in sorted(libraries(root.programs).items()):
+            root.file(library, name, 0o755)
 
 
 def build(
@@ -148,13 +149,15 @@ def build(
     app: Path = LAUNCHER,
     package: str | None = "xllamacpp",
     changes: list[str] = CHANGES,
+    place: str = PLACE,
 ) -> str:
-    """Build and import; the image's id. `host` None: as DOCKER_HOST says. Raises BuildFailed."""
+    """Build and import; the image's id. `host` None: as DOCKER_HOST says; `place` is where `app` lies inside.
+    Raises BuildFailed."""
     try:
         api = docker.APIClient(base_url=host or os.environ.get("DOCKER_HOST"), version="auto", timeout=300)
         with tempfile.TemporaryDirectory() as scratch:
             tar = Path(scratch) / "root.tar"
-            write_root(tar, app, package)
+            write_root(tar, app, package, place)
             repository, _, name = tag.rpartition(":")
             answer = api.import_image_from_file(str(tar), repository=repository, tag=name, changes=changes)
         last = json.loads(answer.strip().splitlines()[-1])

@@ -147,4 +147,5 @@ def advance_asleep(around: Surroundings, a: Attempt, why: Reason | None, now: fl
         conclude(around, a, now, Observed.GONE, why=reason(Code.CONTAINER_GONE), again=True)
     elif kept is Kept.RUNS:
         log.warning("%s: somebody else started it while it was to sleep; stopped again", a.name)
+        a.observed = Observed.STARTING
         begin_stop(around, a, now, reason(Code.SLEEP_REQUESTED), Observed.ASLEEP)

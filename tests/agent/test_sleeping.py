@@ -342,6 +342,7 @@ async def test_one_that_somebody_else_started_is_stopped_again(world: World) -> 
     world.runtime.obeys = False
     await world.go(0.25)
     assert stage(world) is Stage.STOPPING
+    assert world.supervisor.running()[0].observed is Observed.STARTING
     world.runtime.kept_as.clear()
     world.runtime.exits["task-a.1"] = Exit(0)
     await world.go(1)

@@ -1,9 +1,13 @@
-"""A Docker engine of the tests' own, and runtimes upon it."""
+"""A Docker engine of the tests' own, and runtimes and whole agents upon it."""
 
+import asyncio
+import os
 import secrets
 import socket
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,17 +15,22 @@ import docker
 import pytest
 
 from agent.config import PullPolicy
-from agent.contract.messages import PortMapping, TaskSpec
+from agent.contract.messages import DesiredTask, HealthCheck, PortMapping, SleepOrder, TaskSpec
+from agent.contract.states import Desired, Phase
 from agent.identity import StateDir
 from agent.runtime.base import Adopted, Exit, Instance, Starting
 from agent.runtime.docker_runtime import DockerRuntime
 from tests.agent.fakes import make_settings, make_spec
 from tests.fakes.docker.engines import DockerNode, docker_node, sweep
+from tests.fakes.fake_server import TOKEN, FakeServer
 from tests.fakes.tiny_model import make_tiny_model
 from tools.engine_image import build
 
 __all__ = ["docker_node"]
 PYTHON = "/usr/local/bin/python3"
+PLAIN = "example/plain:1"
+KEY = "engine-key-of-this-test"
+ROOT = Path(__file__).parents[3]
 T = TypeVar("T")
 
 
@@ -122,9 +131,6 @@ class Bench:
         return self.api.networks(filters={"label": f"heteroflow.agent={self.label}"})
 
 
-PLAIN = "example/plain:1"
-
-
 @pytest.fixture(scope="session")
 def plain_image(docker_node: DockerNode) -> str:
     """Python alone, without an entry point."""
@@ -138,3 +144,119 @@ def bench(docker_node: DockerNode, plain_image: str, tmp_path: Path) -> Iterator
     yield made
     made.runtime.close(0)
     sweep(made.api, f"heteroflow.agent={made.label}")
+
+
+@dataclass
+class Machine:
+    """A server, a Docker engine, and an agent that may be ended and started again."""
+
+    server: FakeServer
+    node: DockerNode
+    folder: Path
+    api: docker.APIClient
+    agents: list[asyncio.subprocess.Process] = field(default_factory=list)
+    task: str = field(default_factory=lambda: f"task-{secrets.token_hex(8)}")
+
+    async def start(self, **settings: str) -> asyncio.subprocess.Process:
+        chosen = {
+            "SERVER_URL": self.server.url,
+            "STATE_DIR": str(self.folder / "state"),
+            "JOIN_TOKEN": TOKEN,
+            "ALLOWED_VOLUME_PREFIXES": str(self.folder / "models"),
+            "RUNTIME": "docker",
+            "DOCKER_HOST": self.node.socket,
+            "DOCKER_POLL_S": "0.1",
+            "PULL_POLICY": "never",
+            "MEMORY_LIMIT_MB": "256",
+            "HEARTBEAT_S": "0.5",
+            "LOG_ROUND_S": "0.1",
+            "LEFTOVER_LOG_DELAY_S": "0.5",
+            "ORPHAN_GRACE_S": "1",
+            **settings,
+        }
+        env = {"PATH": os.environ["PATH"], **{f"HETEROFLOW_AGENT_{k}": v for k, v in chosen.items()}}
+        with (self.folder / "agent.log").open("ab") as out:
+            agent = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "agent", cwd=ROOT, env=env, stdout=out, stderr=out
+            )
+        self.agents.append(agent)
+        return agent
+
+    async def wait_for(self, true: Callable[[], object], what: str, seconds: float = 40.0) -> None:
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not true():
+            if asyncio.get_running_loop().time() > deadline:
+                pytest.fail(f"{what}: not within {seconds} s\n{(self.folder / 'agent.log').read_text()}")
+            await asyncio.sleep(0.05)
+
+    def want(self, spec: TaskSpec, desired: Desired = Desired.RUN, sleep: SleepOrder | None = None) -> None:
+        listed = DesiredTask(spec.task_id, spec.attempt, desired, stop_grace_seconds=5, sleep=sleep)
+        self.server.want(spec, listed)
+
+    async def serve(self) -> int:
+        """Have an engine ready; its port."""
+        port = free_port()
+        self.want(
+            make_spec(
+                self.task,
+                model_path=str(self.folder / "models" / "tiny"),
+                ports=[PortMapping(8080, port)],
+                engine_key=KEY,
+                health_check=HealthCheck(interval_seconds=0.3, start_period_seconds=10),
+                env={"MY_SECRET_TOKEN": "of-the-user-1234"},
+            )
+        )
+        await self.wait_for(lambda: self.server.told(self.task, phase=Phase.READY), "ready")
+        return port
+
+    async def kill(self) -> None:
+        """End the newest run of the agent as a crash would."""
+        self.agents[-1].kill()
+        await self.agents[-1].wait()
+
+    def script(self, code: str) -> None:
+        """Have a plain container that runs this Python."""
+        self.want(
+            make_spec(
+                self.task,
+                engine="",
+                image=PLAIN,
+                model_path="",
+                ports=[],
+                command=[PYTHON, "-uc", code],
+                health_check=HealthCheck(type="none"),
+            )
+        )
+
+    def container(self) -> str:
+        """Docker's id of the task's container, "" where there is none."""
+        try:
+            return str(self.api.inspect_container(self.task)["Id"])
+        except docker.errors.NotFound:
+            return ""
+
+    def agent_log(self) -> str:
+        return (self.folder / "agent.log").read_text()
+
+    async def said(self, words: str) -> None:
+        """Wait until the agent's own log says so."""
+        await self.wait_for(lambda: words in self.agent_log(), f"the agent says {words!r}")
+
+    def running(self) -> list[str]:
+        """Tasks that the newest run's last heartbeat names."""
+        newest = self.server.newest[1]
+        last = [beat for beat in self.server.heartbeats if beat.incarnation == newest][-1:]
+        return [report.task_id for beat in last for report in beat.running]
+
+
+@pytest.fixture
+async def machine(docker_node: DockerNode, plain_image: str, tmp_path: Path) -> AsyncIterator[Machine]:
+    make_tiny_model(tmp_path / "models" / "tiny")
+    async with FakeServer() as server:
+        made = Machine(server, docker_node, tmp_path, docker_node.api)
+        yield made
+        for agent in made.agents:
+            if agent.returncode is None:
+                agent.kill()
+                await agent.wait()
+        sweep(made.api, f"heteroflow.task={made.task}")
