@@ -11,23 +11,31 @@ from apps.ops.preflight import NotReady
 
 
 def dump(database: Path, target: Path) -> None:
-    """All pages in one read transaction: writers go on meanwhile."""
-    with (
-        closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=20)) as live,
-        closing(sqlite3.connect(target)) as copy,
-    ):
-        live.backup(copy)
+    """All pages in one read transaction: writers go on meanwhile. Raises NotReady, also for a full disk."""
+    try:
+        with (
+            closing(sqlite3.connect(_read_only(database), uri=True, timeout=20)) as live,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            live.backup(copy)
+    except sqlite3.Error as error:
+        raise NotReady(f"The database {database.name} can not be copied ({error}).") from None
 
 
 def check(source: Path) -> None:
     """Raises NotReady where the copy is damaged."""
     try:
-        with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as copy:
+        with closing(sqlite3.connect(_read_only(source), uri=True)) as copy:
             found = copy.execute("PRAGMA integrity_check").fetchone()
     except sqlite3.DatabaseError as error:
         found = (str(error),)
     if found != ("ok",):
         raise NotReady(f"The database in the backup is damaged ({found[0]}); take another backup.")
+
+
+def _read_only(database: Path) -> str:
+    """The address of a file, whatever signs are in its name."""
+    return f"{database.absolute().as_uri()}?mode=ro"
 
 
 def load(database: Path, source: Path, settling: Sequence[str]) -> None:
