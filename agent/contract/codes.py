@@ -64,6 +64,9 @@ class Code(StrEnum):
     RETRY = "retry"
     TEMPLATE_NEXT = "template_next"
     TEMPLATES_SPENT = "templates_spent"
+    NEXT_NODE = "next_node"
+    REFUSED_THERE = "refused_there"
+    REFUSED_EVERYWHERE = "refused_everywhere"
     EVICTIONS_CAPPED = "evictions_capped"
     # sleep and wake
     SLEEP_REQUESTED = "sleep_requested"

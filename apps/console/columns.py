@@ -91,6 +91,8 @@ COLUMNS = {
     "incarnation": _("run of the agent"),
     "index": _("index"),
     "inference_templates": _("inference templates"),
+    "node_refusals": _("nodes that refused to start it"),
+    "template_index": _("place in the template chain"),
     "joined_at": _("joined at"),
     "key_id": _("key id"),
     "key_prefix": _("key begins with"),

@@ -12,11 +12,13 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.core.texts_explain import EXPLAIN
 from apps.core.texts_files import FILES
+from apps.core.texts_recovery import RECOVERY
 from apps.core.texts_sleep import SLEEP
 
 TEXTS: dict[str, Promise] = {
     **EXPLAIN,
     **FILES,
+    **RECOVERY,
     **SLEEP,
     # the request as a whole
     "invalid": _("The request breaks the rules named in `errors`."),
@@ -177,20 +179,6 @@ TEXTS: dict[str, Promise] = {
     "card_quarantined": _(
         "%(cards)s card(s) are in quarantine: memory of an ended task is still held there."
     ),
-    "run_timeout": _("It ran for %(after_s)s s, which is all that its timeout allows; it was stopped."),
-    "retry": _("Started again after its failure, retry %(retry)s of %(max)s."),
-    "template_next": _(
-        "Its engine did not start with template %(from)s (%(why)s); template %(to)s is tried."
-    ),
-    "templates_spent": _(
-        "None of its %(templates)s engine template(s) started; the last one failed with: %(why)s"
-    ),
-    "evictions_capped": _(
-        "Its node is lost, but %(max)s tasks were moved within a minute already; it is moved when the"
-        " minute is over."
-    ),
-    "rebuild": _("Rebuilt, attempt %(rebuild)s of %(max)s."),
-    "rebuilds_spent": _("Given up after %(max)s rebuilds; the last error stands beside it."),
     "completed": _("Completed."),
     "claim_lost": _("The placement is not this node's any more."),
     "claim_superseded": _("A newer run of the agent holds the claim."),
@@ -325,9 +313,6 @@ TEXTS: dict[str, Promise] = {
     # alerts, beside those that are reasons too
     "node_door_closed": _("The server can not reach the door of node %(node)s (%(reason)s)."),
     "card_lost": _("Card %(card)s of node %(node)s is not reported any more."),
-    "all_nodes_silent": _(
-        "All %(nodes)s nodes fell silent at once: the fault may be here, so nothing is moved yet."
-    ),
     "loop_failing": _("The loop %(loop)s failed %(failures)s times in a row."),
     "loop_late": _(
         "The loop %(loop)s is late: its period is %(period_s)s s, and no run of it has ended for more than "

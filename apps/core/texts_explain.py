@@ -32,6 +32,7 @@ EXPLAIN: dict[str, Promise] = {
     "here_vram_short": _("%(wanted_mb)s MB are needed on a card, %(free_mb)s MB are free."),
     "here_vram_unknown": _("The free memory of its cards is unknown."),
     "here_ports_exhausted": _("It has no free port left in its range."),
+    "here_refused_there": _("It refused to start it before; it is asked again once it is started again."),
     "here_port_taken": _("Port %(port)s is taken there."),
     # what to do
     "try_join_node": _("Join a machine, or ask an operator to open one to this tenant."),

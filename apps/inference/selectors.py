@@ -20,7 +20,7 @@ from apps.routing.models import InferenceEndpoint
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Event, Task, TaskGroup
 from apps.workloads.policy.moves import ENDED
-from apps.workloads.selectors import engine_of
+from apps.workloads.selectors import engine_of, template_of
 
 REPLICA = "replica"
 HIDDEN = "-"  # stands for the name of a node that the viewer may not see
@@ -78,7 +78,7 @@ def _describe(group: TaskGroup, seen: set[str], now: datetime) -> dict[str, Any]
         "gpus": sum(task.gpu_required for task in tasks if task in wanted),
         "parallelism": group.parallelism,
         "engine": engine,
-        "image": first.image if first else "",
+        "image": template_of(first).image if first else "",
         "model_path": first.model_path if first else "",
         "routes": [describe_route(route, engine) for route in group.routes.all()],
         "endpoint": _describe_endpoint_of(group),
@@ -116,6 +116,7 @@ def describe_task(task: Task, seen: set[str]) -> dict[str, Any]:
         "phase": task.phase,
         "attempt": task.attempt,
         "rebuilds": task.rebuilds,
+        "template": task.template_index,
         "gpu_required": task.gpu_required,
         "gpu_type": task.gpu_type,
         "ports": task.ports,

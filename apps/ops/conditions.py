@@ -17,7 +17,8 @@ from apps.core.models import TickRun
 from apps.core.ticks import REGISTRY
 from apps.fleet.models import Card, DoorState, Duty, Liveness
 from apps.fleet.selectors import is_online, silent_before
-from apps.recovery.policy.silence import Heard, Terms, judge
+from apps.recovery.loop import NAME as SWEEP
+from apps.recovery.policy.silence import Heard, judge
 from apps.usage.models import UsageHost
 from apps.workloads.models import Task
 
@@ -46,8 +47,7 @@ def read_nodes(now: datetime, since: datetime) -> list[Found]:
             params = {"node": node.name, "reason": row.door_reason}
             found.append(Found("node_door_closed", node.public_id, params))
     heard = [Heard(row.node_id, row.last_seen_at, row.declared_lost_at) for row in rows if row.last_seen_at]
-    terms = Terms(silent_s=settings.NODE_SILENT_S, all_silent_s=settings.ALL_SILENT_S)
-    if spared := judge(heard, listening=since, now=now, terms=terms).held_back:
+    if spared := judge(heard, listening=since, now=now, silent_s=settings.NODE_SILENT_S).held_back:
         found.append(Found("all_nodes_silent", "", {"nodes": len(spared)}))
     return found
 
@@ -64,6 +64,15 @@ def read_cards(now: datetime, since: datetime) -> list[Found]:
         )
         for card in gone.select_related("node")
     ]
+
+
+def read_evictions(now: datetime, since: datetime) -> list[Found]:
+    """Tasks of lost nodes and cards that wait, since so many are lost at once."""
+    run = TickRun.objects.filter(name=SWEEP).first()
+    waiting = run.detail.get("held_back") if run is not None else None
+    if not isinstance(waiting, int) or not waiting:
+        return []
+    return [Found("evictions_held_back", "", {"tasks": waiting, "max": settings.EVICTIONS_PER_MINUTE})]
 
 
 def read_loops(now: datetime, since: datetime) -> list[Found]:
@@ -114,6 +123,7 @@ def read_usage(now: datetime, since: datetime) -> list[Found]:
 TOPICS = (
     Topic(("node_lost", "node_door_closed", "all_nodes_silent"), read_nodes),
     Topic(("card_lost",), read_cards),
+    Topic(("evictions_held_back",), read_evictions),
     Topic(("loop_failing", "loop_late"), read_loops),
     Topic(("tasks_waiting",), read_queue),
     Topic(("usage_behind", "usage_unheard"), read_usage),

@@ -1,4 +1,4 @@
-"""The recovery loop: silent nodes, failed tasks, overdue waits, deletions (RECOV-01, -02, -06).
+"""The recovery loop: lost nodes and cards, failed tasks, overdue waits, deletions (RECOV-01 to -06).
 
 Owns the order of the steps and that one failing step leaves the others running (RECOV-05). What is
 moved and how stands in workloads.services; when a silence is a loss, in `policy/`.
@@ -6,7 +6,7 @@ moved and how stands in workloads.services; when a silence is a loss, in `policy
 
 import logging
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -15,9 +15,9 @@ from apps.core import hints
 from apps.core.leases import Held, LeaseLost
 from apps.core.models import TickRun
 from apps.core.ticks import tick
-from apps.fleet.models import Liveness
+from apps.fleet.models import Card, Liveness
 from apps.fleet.selectors import silent_before
-from apps.recovery.policy.silence import Heard, Terms, Verdict, judge, listening_since
+from apps.recovery.policy.silence import Heard, Verdict, judge, listening_since
 from apps.streams.selectors import read_log
 from apps.tenants.scope import SYSTEM
 from apps.workloads import services
@@ -32,8 +32,19 @@ LAST_LINES, LAST_LINES_BYTES = 20, 16 * 1024  # kept of a log where a wait ends 
 @tick(NAME, every="RECOVERY_PERIOD_S")
 def sweep(lease: Held, now: datetime) -> dict[str, Any]:
     """One sweep. The answer counts what each step did; a step that failed stands in `failed`."""
-    since = _listening(now)
-    steps: list[tuple[str, Callable[[], Any]]] = [("lost", lambda: _lose(lease, since, now))]
+    past = TickRun.objects.filter(name=NAME).first()
+    since = _listening(past, now)
+    missing = _missing_cards(past, now)
+    done: dict[str, Any] = {"listening_since": since.isoformat()}
+    if missing:
+        done["missing_cards"] = {str(card): at.isoformat() for card, at in missing.items()}
+    cards = [card for card, at in missing.items() if at <= now - timedelta(seconds=settings.CARD_LOST_S)]
+    nodes: list[int] = []
+    steps: list[tuple[str, Callable[[], Any]]] = [
+        ("lost", lambda: _lose(lease, since, nodes, now)),
+        ("lost_cards", lambda: services.lose_cards(lease=lease, card_ids=cards, now=now)),
+        ("held_back", lambda: services.note_held_back(node_ids=nodes, card_ids=cards)),
+    ]
     if since <= silent_before(now):
         # Right after a start agents have not had their turn to report what went on meanwhile.
         steps.append(
@@ -45,7 +56,6 @@ def sweep(lease: Held, now: datetime) -> dict[str, Any]:
         ("rebuilt", lambda: services.rebuild_failed(lease=lease, now=now)),
         ("deleted", lambda: len(services.finish_deleted(lease=lease, now=now))),
     ]
-    done: dict[str, Any] = {"listening_since": since.isoformat()}
     failed: list[str] = []
     for name, step in steps:
         lease.renew(settings.TICK_LEASE_TTL_S)
@@ -58,40 +68,60 @@ def sweep(lease: Held, now: datetime) -> dict[str, Any]:
             failed.append(name)
     if failed:
         done["failed"] = failed
+    if held_back := done.get("held_back"):
+        log.error("%s tasks of lost nodes or cards wait: too many are lost at once", held_back)
     if done.get("lost") or done.get("rebuilt"):
         hints.kick("scheduling.place")
     return done
 
 
-def _listening(now: datetime) -> datetime:
-    row = TickRun.objects.filter(name=NAME).first()
-    if row is None:
+def _listening(past: TickRun | None, now: datetime) -> datetime:
+    if past is None:
         return now
-    kept = row.detail.get("listening_since")
+    kept = past.detail.get("listening_since")
     return listening_since(
-        row.started_at,
+        past.started_at,
         datetime.fromisoformat(kept) if isinstance(kept, str) else None,
         now,
         gap_s=max(settings.NODE_SILENT_S / 2, 3 * settings.RECOVERY_PERIOD_S),
     )
 
 
-def _lose(lease: Held, since: datetime, now: datetime) -> int:
+def _missing_cards(past: TickRun | None, now: datetime) -> dict[int, datetime]:
+    """Cards that something holds and that their node, which is heard, no longer reports: since when."""
+    known = past.detail.get("missing_cards") if past is not None else None
+    since = known if isinstance(known, dict) else {}
+    gone = Card.objects.filter(
+        present=False,
+        node__liveness__last_seen_at__gte=silent_before(now),
+        claims__claim__released_at__isnull=True,
+    )
+    return {
+        pk: datetime.fromisoformat(since[str(pk)]) if str(pk) in since else now
+        for pk in gone.order_by("pk").values_list("pk", flat=True).distinct()
+    }
+
+
+def _lose(lease: Held, since: datetime, nodes: list[int], now: datetime) -> int:
+    """Move tasks off lost nodes, which `nodes` then holds; answers how many."""
+    nodes += _lost_nodes(lease, since, now)
+    return services.lose_nodes(lease=lease, node_ids=nodes, now=now) if nodes else 0
+
+
+def _lost_nodes(lease: Held, since: datetime, now: datetime) -> list[int]:
+    """Those lost before as well: what could not be moved last time is tried again."""
     rows = Liveness.objects.filter(last_seen_at__isnull=False)
     if not rows.filter(last_seen_at__lt=silent_before(now)).exists():
-        return 0
+        return []
     heard = {
         node_id: Heard(node_id, last, lost)
         for node_id, last, lost in rows.values_list("node_id", "last_seen_at", "declared_lost_at")
         if last is not None
     }
-    terms = Terms(silent_s=settings.NODE_SILENT_S, all_silent_s=settings.ALL_SILENT_S)
-    verdict = judge(heard.values(), listening=since, now=now, terms=terms)
+    verdict = judge(heard.values(), listening=since, now=now, silent_s=settings.NODE_SILENT_S)
     _tell(verdict)
     came_back = {node_id for node_id in verdict.fresh if not _declare(lease, heard[node_id], now)}
-    lost = [node_id for node_id in verdict.lost if node_id not in came_back]
-    # Those lost before as well: what could not be moved last time is tried again.
-    return services.lose_nodes(lease=lease, node_ids=lost, now=now) if lost else 0
+    return [node_id for node_id in verdict.lost if node_id not in came_back]
 
 
 def _declare(lease: Held, node: Heard, now: datetime) -> bool:
@@ -112,7 +142,7 @@ def _last_lines(task: Task) -> list[str]:
 def _tell(verdict: Verdict) -> None:
     if verdict.held_back:
         log.error(
-            "all %s nodes are silent at once: the fault may be here, so nothing is moved yet",
+            "all %s nodes are silent at once: the fault may be here, so nothing is moved while it lasts",
             len(verdict.held_back),
         )
     for node_id in verdict.fresh:

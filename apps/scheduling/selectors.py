@@ -18,6 +18,7 @@ from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserv
 from apps.tenants import redline
 from apps.tenants.models import Tenant, TenantStatus
 from apps.workloads.models import CardClaim, Claim, Task
+from apps.workloads.policy.templates import Template, pick
 from apps.workloads.selectors import choose_engine
 
 log = logging.getLogger("heteroflow.scheduling")
@@ -68,6 +69,9 @@ def _task_views(wanted: QuerySet[Task]) -> tuple[TaskView, ...]:
         "group__gpu_memory_utilization",
         "engine",
         "group__labels",
+        "group__inference_templates",
+        "template_index",
+        "node_refusals",
         "image",
         "command",
         "ports",
@@ -84,6 +88,8 @@ def _task_views(wanted: QuerySet[Task]) -> tuple[TaskView, ...]:
 
 
 def _task_view(row: Mapping[str, Any]) -> TaskView:
+    own = Template(row["image"], row["engine"], tuple(row["command"]), row["gpu_type"])
+    runs = pick(own, row["group__inference_templates"], row["template_index"])
     return TaskView(
         id=row["pk"],
         public_id=row["public_id"],
@@ -94,14 +100,15 @@ def _task_view(row: Mapping[str, Any]) -> TaskView:
         created_at=row["created_at"],
         task_type=TaskType(row["group__task_type"]),
         gpu_required=row["gpu_required"],
-        gpu_type=row["gpu_type"],
+        gpu_type=runs.gpu_type,
         memory_mb=row["estimated_gpu_memory_mb"],
         percent=row["group__gpu_memory_utilization"],
-        engine=choose_engine(row["engine"], row["group__labels"], row["image"]),
-        has_command=bool(row["command"]),
+        engine=choose_engine(runs.engine, row["group__labels"], runs.image),
+        has_command=bool(runs.command),
         ports=tuple((int(port["container_port"]), int(port.get("host_port") or 0)) for port in row["ports"]),
         attempt=row["attempt"],
         not_before=row["not_before"],
+        refused_by=frozenset(row["node_refusals"]),
     )
 
 

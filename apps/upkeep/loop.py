@@ -29,6 +29,7 @@ from apps.upkeep.policy.turns import Serving, in_turn
 from apps.workloads import services as work
 from apps.workloads.models import Task
 from apps.workloads.policy.moves import CLAIMABLE, RUNS_ON_NODE
+from apps.workloads.policy.rebuilding import GIVEN_UP
 from apps.workloads.services import Placement, PlacementClash
 
 log = logging.getLogger("heteroflow.upkeep")
@@ -110,7 +111,7 @@ def _settling(run: _Run, old: Task, new: Task, *, keep_new: bool) -> Callable[[]
 
 
 def _side(task: Task, now: datetime) -> Side:
-    spent = task.state == State.FAILED and task.reason_code == Code.REBUILDS_SPENT
+    spent = task.state == State.FAILED and task.reason_code in GIVEN_UP
     return Side(
         state=State(task.state),
         phase=Phase(task.phase),

@@ -110,6 +110,10 @@ class Task(models.Model):
     last_error = models.JSONField(default=dict)  # {code, params, exit_code, log_lines, at}
     rebuilds = models.PositiveIntegerField(default=0)
     not_before = models.DateTimeField(null=True)  # back-off before the next placement
+    # Its place in the group's template chain, and the nodes (public id: code) that refused to start what
+    # stands there: both begin anew when it is started again, the latter also once it ran (RECOV-03).
+    template_index = models.PositiveIntegerField(default=0)
+    node_refusals = models.JSONField(default=dict)
     running_since = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
     # A drain's pair (LIFE-09): the replacement of a task that serves on a node being emptied, and, once

@@ -16,6 +16,7 @@ from apps.tenants.models import Tenant
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Claim, Event, Task, TaskGroup
 from apps.workloads.policy.moves import RUNS_ON_NODE, is_falling_asleep
+from apps.workloads.policy.templates import Template, pick
 
 ENGINE_LABEL = "heteroflow.engine"
 
@@ -56,9 +57,16 @@ def choose_engine(asked: str, labels: Mapping[str, str], image: str) -> str:
     return str(asked or labels.get(ENGINE_LABEL) or engine_from_image(image) or "")
 
 
+def template_of(task: Task) -> Template:
+    """What a task runs now: its own image and engine, or those of the template that it has come to."""
+    own = Template(task.image, task.engine, tuple(task.command), task.gpu_type)
+    return pick(own, task.group.inference_templates, task.template_index)
+
+
 def engine_of(task: Task) -> str:
     """The engine of a task."""
-    return choose_engine(task.engine, task.group.labels, task.image)
+    now = template_of(task)
+    return choose_engine(now.engine, task.group.labels, now.image)
 
 
 # What an order depends on; the rest of a task, secrets among it, is not read for it.

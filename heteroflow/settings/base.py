@@ -246,8 +246,14 @@ WAKE_WAIT_S = env.float("WAKE_WAIT_S", default=120.0)
 WAKE_WAITERS = env.int("WAKE_WAITERS", default=2)
 WAKE_POLL_S = env.float("WAKE_POLL_S", default=0.5)
 LOAN_MAX_S = env.float("LOAN_MAX_S", default=3600.0)
-# While every node is silent at once the fault is taken to be on this side for so long.
-ALL_SILENT_S = env.float("ALL_SILENT_S", default=300.0)
+# A card that its node no longer reports is lost after so long. Off lost nodes and cards no more tasks than so
+# many are taken within a minute: what is lost in crowds may be a fault of ours.
+CARD_LOST_S = env.float("CARD_LOST_S", default=10.0)
+EVICTIONS_PER_MINUTE = env.int("EVICTIONS_PER_MINUTE", default=20)
+# Of training and containers: how long one may run that names no timeout, how often a failed one is started
+# again (LIFE-03, LIFE-07).
+RUN_TIMEOUT_S = env.float("RUN_TIMEOUT_S", default=86400.0)
+RUN_RETRIES = env.int("RUN_RETRIES", default=0)
 REBUILD_MAX = env.int("REBUILD_MAX", default=5)
 REBUILD_STABLE_S = env.float("REBUILD_STABLE_S", default=60.0)
 REBUILD_DELAY_S = env.float("REBUILD_DELAY_S", default=2.0)

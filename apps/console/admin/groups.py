@@ -95,6 +95,7 @@ class TaskGroupAdmin(ReadOnlyAdmin):
                     ("priority", "preemptible"),
                     ("enable_api", "gpu_memory_utilization"),
                     ("labels", "health_check"),
+                    "inference_templates",
                     ("created_at", "deleted_at"),
                     "current_generation",
                 ]

@@ -47,6 +47,7 @@ class TaskAdmin(ReadOnlyAdmin):
                     "shown_refusals",
                     "shown_error",
                     ("attempt", "rebuilds"),
+                    ("template_index", "node_refusals"),
                     ("state_since", "running_since"),
                     ("deadline_at", "not_before"),
                 ]

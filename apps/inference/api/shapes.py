@@ -93,6 +93,13 @@ class ScheduleWindowShape(Shape):
     replicas = serializers.IntegerField(min_value=0, required=False)
 
 
+class TemplateShape(Shape):
+    image = serializers.CharField(max_length=300)
+    engine = serializers.CharField(max_length=30, required=False, help_text="absent: read from the image")
+    command = serializers.ListField(child=serializers.CharField(), required=False)
+    gpu_type = serializers.CharField(max_length=100, required=False, help_text="absent: as for the task")
+
+
 class NewGroupBody(Shape):
     tenant = serializers.CharField(
         max_length=50, required=False, help_text="slug; needed by members of several tenants only"
@@ -115,6 +122,11 @@ class NewGroupBody(Shape):
     health_check = HealthCheckShape(required=False)
     scale_policy = ScalePolicyShape(required=False)
     schedule_window = ScheduleWindowShape(required=False)
+    inference_templates = TemplateShape(
+        many=True,
+        required=False,
+        help_text="tried in order where the engine of `task` does not start; they share its environment",
+    )
     task = WorkerBody()
 
 
@@ -154,6 +166,9 @@ class TaskShape(Shape):
     phase = serializers.ChoiceField(choices=_values(Phase))
     attempt = serializers.IntegerField()
     rebuilds = serializers.IntegerField()
+    template = serializers.IntegerField(
+        help_text="0 = what was asked for, n = the nth of inference_templates"
+    )
     gpu_required = serializers.IntegerField()
     gpu_type = serializers.CharField()
     ports = PortBody(many=True)
@@ -200,7 +215,7 @@ class GroupShape(Shape):
     health_check = HealthCheckShape()
     scale_policy = ScalePolicyShape()
     schedule_window = ScheduleWindowShape()
-    inference_templates = serializers.ListField(child=serializers.DictField())
+    inference_templates = TemplateShape(many=True)
     tasks = TaskShape(many=True)
 
 

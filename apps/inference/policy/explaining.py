@@ -9,6 +9,7 @@ from datetime import datetime
 
 from agent.contract.codes import Code
 from agent.contract.states import Desired, Phase, State, TaskType
+from apps.workloads.policy.rebuilding import GIVEN_UP
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Standing:
         """Whether it moves on without anybody's word, though it looks at rest: rebuilt, or woken when its
         node or card allows it."""
         if self.state == State.FAILED:
-            return self.desired == Desired.RUN and self.reason_code != Code.REBUILDS_SPENT
+            rebuilt = self.task_type == TaskType.INFERENCE and self.reason_code not in GIVEN_UP
+            return rebuilt and self.desired == Desired.RUN
         return self.state == State.SLEEPING and self.desired == Desired.RUN
 
 

@@ -57,10 +57,13 @@ def check_model(task: Fields, worker: WorkerSpec, task_type: TaskType) -> None:
         task.refuse("model_path", "model_path_or_command")
 
 
-def check_options(task: Fields, worker: WorkerSpec, engine: str, model_name: str) -> None:
-    """Environment entries that the engine's command line reads must be ones that it can carry."""
+def check_options(
+    task: Fields, worker: WorkerSpec, engine: str, model_name: str, *, command: list[str]
+) -> None:
+    """Environment entries that the engine's command line reads must be ones that it can carry. A `command` of
+    its own reads what it likes."""
     builder = ENGINES.get(engine)
-    if builder is None or worker.command:
+    if builder is None or command:
         return
     call = EngineCall(
         model_path=worker.model_path,

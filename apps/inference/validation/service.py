@@ -14,6 +14,7 @@ from apps.inference.validation.names import read_names
 from apps.inference.validation.ports import DEFAULT_CONTAINER_PORT
 from apps.inference.validation.scaling import read_scale_policy, read_schedule_window
 from apps.inference.validation.spec import ServiceSpec, WorkerSpec
+from apps.inference.validation.templates import read_templates
 
 PRIORITY_LIMIT = 1_000_000
 IDLE_LIMIT_MINUTES = 366 * 24 * 60
@@ -37,7 +38,7 @@ def validate_create(body: dict[str, Any], *, is_operator: bool) -> ServiceSpec:
     task_type = engines.read_task_type(fields, wish, enable_api)
     engine = engines.check_engine(fields, task, wish, labels, task_type)
     engines.check_model(task, wish, task_type)
-    engines.check_options(task, wish, engine, model_name)
+    engines.check_options(task, wish, engine, model_name, command=wish.command)
     engines.check_offload(task, fields, wish, engine, task_type)
     if task_type is TaskType.INFERENCE and wish.model_path:
         enable_api, wish = True, _with_port(wish)
@@ -66,6 +67,7 @@ def validate_create(body: dict[str, Any], *, is_operator: bool) -> ServiceSpec:
         ),
         scale_policy=read_scale_policy(fields),
         schedule_window=read_schedule_window(fields),
+        inference_templates=read_templates(fields, task, wish, model_name, task_type),
         worker=wish,
     )
     fields.close()

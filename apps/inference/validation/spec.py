@@ -49,6 +49,7 @@ class ServiceSpec:
     health_check: dict[str, Any]
     scale_policy: dict[str, Any]
     schedule_window: dict[str, Any]
+    inference_templates: list[dict[str, Any]]
     worker: WorkerSpec
 
     @property

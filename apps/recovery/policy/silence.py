@@ -1,8 +1,8 @@
 """When a silent node is lost, and when the fault is rather on this side (RECOV-02).
 
 Silence counts only while somebody listened: after a start, and after a gap in which no sweep ran,
-every node gets its full time again. Where all nodes of a fleet fall silent at once, nobody is moved
-for a while: moving everything would help nobody and harm what still runs.
+every node gets its full time again. While all nodes of a fleet are silent at once nobody is moved, however
+long it lasts: there is no node to move to, and what still runs would be harmed.
 """
 
 from collections.abc import Iterable
@@ -17,14 +17,6 @@ class Heard:
     node_id: int
     last_seen_at: datetime
     lost_since: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Seconds. A node is silent after `silent_s`; where all are, they are lost after `all_silent_s`."""
-
-    silent_s: float
-    all_silent_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +41,14 @@ def listening_since(
     return previous_since
 
 
-def judge(nodes: Iterable[Heard], *, listening: datetime, now: datetime, terms: Terms) -> Verdict:
-    """Which nodes are lost at a moment."""
+def judge(nodes: Iterable[Heard], *, listening: datetime, now: datetime, silent_s: float) -> Verdict:
+    """Which nodes are lost at a moment: silent for longer than `silent_s` seconds, but never all at once."""
     known = list(nodes)
     lost_before = [node.node_id for node in known if node.lost_since is not None]
     counted = [node for node in known if node.lost_since is None]
-    late = [
-        node
-        for node in counted
-        if now - max(node.last_seen_at, listening) > timedelta(seconds=terms.silent_s)
-    ]
+    late = [node for node in counted if now - max(node.last_seen_at, listening) > timedelta(seconds=silent_s)]
     # A single node's silence tells nothing of the others, for there are none.
-    if len(counted) > 1 and len(late) == len(counted):
-        patience = timedelta(seconds=terms.all_silent_s)
-        overdue = [node for node in late if now - max(node.last_seen_at, listening) > patience]
-    else:
-        overdue = late
-    fresh = tuple(node.node_id for node in overdue)
-    spared = tuple(node.node_id for node in late if node not in overdue)
+    all_at_once = len(counted) > 1 and len(late) == len(counted)
+    silent = tuple(node.node_id for node in late)
+    fresh, spared = ((), silent) if all_at_once else (silent, ())
     return Verdict(lost=tuple(sorted((*lost_before, *fresh))), fresh=fresh, held_back=spared)

@@ -35,6 +35,7 @@ class ShapeKey:
     engine: str
     has_command: bool
     ports: tuple[tuple[int, int], ...]
+    refused_by: frozenset[str]
 
 
 def shape_of(task: TaskView) -> ShapeKey:
@@ -49,6 +50,7 @@ def shape_of(task: TaskView) -> ShapeKey:
         task.engine,
         task.has_command,
         task.ports,
+        task.refused_by,
     )
 
 

@@ -59,7 +59,8 @@ class NodeView:
 @dataclass(frozen=True, slots=True)
 class TaskView:
     """One waiting task. `memory_mb` is the estimate over all its cards together; `percent` the
-    promise on its one card; `ports` are (container port, host port or 0 for any)."""
+    promise on its one card; `ports` are (container port, host port or 0 for any); `refused_by`: nodes (public
+    ids) that refused to start it."""
 
     id: int
     public_id: str
@@ -78,6 +79,7 @@ class TaskView:
     ports: tuple[tuple[int, int], ...] = ()
     attempt: int = 0
     not_before: datetime | None = None
+    refused_by: frozenset[str] = frozenset()
 
     @property
     def whole_cards(self) -> bool:

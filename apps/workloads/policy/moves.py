@@ -113,7 +113,7 @@ WAITING: dict[Waiting, Wait] = {
     Waiting.READY: Wait(
         S.SCHEDULING, ("START_DEADLINE_S",), S.FAILED, Code.LOAD_TIMEOUT, "and the service's start period"
     ),
-    Waiting.OWN_END: Wait(S.RUNNING, ("RUN_TIMEOUT_S",), S.STOPPING, Code.RUN_TIMEOUT, "or its own timeout"),
+    Waiting.OWN_END: Wait(S.RUNNING, ("RUN_TIMEOUT_S",), S.FAILED, Code.RUN_TIMEOUT, "or its own timeout"),
     Waiting.CALLED_BACK: Wait(S.DRAINING, ("SLEEP_DRAIN_S",), S.RUNNING, Code.STILL_USED),
     Waiting.ASLEEP: Wait(
         S.DRAINING, ("SLEEP_DRAIN_S", "STOP_DEADLINE_S"), S.SLEEPING, Code.SLEEP_UNCONFIRMED

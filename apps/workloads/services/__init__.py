@@ -23,10 +23,10 @@ from apps.workloads.services.leaving import (
     start_again,
 )
 from apps.workloads.services.lending import end_due_loans, end_loan, lend_card
+from apps.workloads.services.losing import lose_cards, lose_nodes, note_held_back
 from apps.workloads.services.mending import (
     each_task,
     expire_deadlines,
-    lose_nodes,
     rebuild_failed,
     wake_waiting,
 )
@@ -60,8 +60,10 @@ __all__ = [
     "finish_deleted",
     "leave_routes",
     "lend_card",
+    "lose_cards",
     "lose_nodes",
     "move_task",
+    "note_held_back",
     "note_refusals",
     "order_sleep",
     "rebuild_failed",

@@ -17,7 +17,7 @@ from apps.core.secrets import derive_engine_key
 from apps.fleet.models import Duty, Liveness, Node
 from apps.workloads.models import Claim, Task
 from apps.workloads.policy.moves import CLAIMABLE
-from apps.workloads.selectors import engine_of
+from apps.workloads.selectors import engine_of, template_of
 from apps.workloads.services.porting import move_ports, port_mappings
 from apps.workloads.state import lock_groups
 
@@ -92,12 +92,12 @@ def _can_sleep(engine: str) -> bool:
 def _build_spec(claim: Claim) -> TaskSpec:
     task, group = claim.task, claim.task.group
     shares = list(claim.cards.select_related("card").order_by("card__index"))
-    engine = engine_of(task)
+    engine, template = engine_of(task), template_of(task)
     return TaskSpec(
         task_id=task.public_id,
         attempt=claim.attempt,
         task_type=TaskType(group.task_type),
-        image=task.image,
+        image=template.image,
         engine=engine,
         served_model_name=group.model_name,
         model_path=task.model_path,
@@ -108,7 +108,7 @@ def _build_spec(claim: Claim) -> TaskSpec:
         memory_percent=shares[0].percent if shares else None,
         env=task.env,
         volumes=task.volumes,
-        command=task.command,
+        command=list(template.command),
         tensor_parallel=len(shares) if group.parallelism == Parallelism.TENSOR_PARALLEL else 1,
         timeout_seconds=task.timeout_seconds,
         engine_key=derive_engine_key(task.public_id, claim.attempt) if engine else "",

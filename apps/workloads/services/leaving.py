@@ -122,6 +122,8 @@ def start_again(*, actor: Viewer, tasks: Iterable[Task], now: datetime) -> int:
                 reason(Code.START_REQUESTED),
                 desired=Desired.RUN,
                 rebuilds=0,
+                template_index=0,
+                node_refusals={},
                 not_before=None,
                 node_id=None,
                 running_since=None,

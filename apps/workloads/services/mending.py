@@ -1,28 +1,32 @@
-"""What the recovery loop does: move work off lost nodes, rebuild, end waits that took too long."""
+"""What recovery does with single tasks: rebuild and retry, wake what waits, end what took too long."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.states import Desired, Phase, State, TaskType
 from apps.core.leases import Held, LeaseLost
-from apps.fleet.models import Liveness, Node
-from apps.fleet.selectors import is_online, silent_before
+from apps.fleet.models import Liveness
+from apps.fleet.selectors import NodeRow, is_online, placement_rows, silent_before
 from apps.tenants.models import TenantStatus
-from apps.workloads.models import Claim, Task
-from apps.workloads.policy.moves import RUNS_ON_NODE, WAITING, Wait, is_wake_requested, waiting_for
+from apps.workloads.models import Claim, Event, Task
+from apps.workloads.policy.moves import WAITING, Wait, is_wake_requested, waiting_for
+from apps.workloads.policy.rebuilding import GIVEN_UP, NODE_FAULTS, Failure, Step, decide
+from apps.workloads.policy.templates import Template, pick
 from apps.workloads.services.leaving import stop_one
 from apps.workloads.services.reporting import (
     ASLEEP_FIELDS,
     last_error,
     live_claim,
-    move_off,
     rebuild_after,
     release,
+    run_timeout_s,
 )
 from apps.workloads.services.sleeping import call_back, wake_sleeper
 from apps.workloads.state import lock_groups, move_of, transition
@@ -48,30 +52,6 @@ def each_task(lease: Held, ids: Iterable[int], mend: Callable[[Task], bool]) -> 
     return mended
 
 
-def lose_nodes(*, lease: Held, node_ids: Iterable[int], now: datetime) -> int:
-    """Move the work of silent nodes elsewhere (RECOV-02), and what sleeps there and was asked to wake
-    (SLEEP-04); what is just falling asleep there sleeps. Claims stay: what still runs there holds
-    its card until the node is back and says that it is gone; what nobody took on is freed."""
-    nodes = {node.pk: node for node in Node.objects.select_related("liveness").filter(pk__in=node_ids)}
-    wanted = Q(state__in=RUNS_ON_NODE) | Q(state=State.SLEEPING, desired=Desired.RUN)
-    placed = Task.objects.filter(wanted, node__in=nodes).order_by("pk")
-
-    def mend(task: Task) -> bool:
-        waits_to_wake = is_wake_requested(State(task.state), Desired(task.desired))
-        if task.node_id not in nodes or not (task.state in RUNS_ON_NODE or waits_to_wake):
-            return False
-        node = nodes[task.node_id]
-        seen = node.liveness.last_seen_at
-        silent_s = int((now - seen).total_seconds()) if seen else None
-        claim = live_claim(task)
-        if claim is not None and claim.incarnation == "" and not _is_to_sleep_on(task):
-            release(claim, now=now)
-        why = reason(Code.NODE_LOST, node=node.name, silent_s=silent_s)
-        return move_off(task, why, actor=ACTOR, now=now)
-
-    return each_task(lease, list(placed.values_list("pk", flat=True)), mend)
-
-
 def wake_waiting(*, lease: Held, now: datetime) -> int:
     """Wake sleeping tasks that were asked to and could not: their node is back, or their loan has ended
     (SLEEP-04, -05). Those of suspended tenants sleep on. Answers how many moved."""
@@ -86,14 +66,10 @@ def wake_waiting(*, lease: Held, now: datetime) -> int:
     return each_task(lease, list(asked.order_by("pk").values_list("pk", flat=True)), mend)
 
 
-def _is_to_sleep_on(task: Task) -> bool:
-    return task.state == State.DRAINING and task.desired != Desired.STOP
-
-
 def rebuild_failed(*, lease: Held, now: datetime) -> int:
-    """Give failed inference tasks a new place, at most REBUILD_MAX times (RECOV-01); what was asked
-    to stop meanwhile is stopped. Only once the failed attempt is gone from its node, unless that
-    node is silent itself."""
+    """Give failed tasks a new place: inference by the rules of `policy/rebuilding.py`, other work RUN_RETRIES
+    times (RECOV-01, RECOV-03, LIFE-07); what was asked to stop meanwhile is stopped. Only once the failed
+    attempt is gone from its node, unless that node is silent itself."""
     held = Claim.objects.filter(
         task=OuterRef("pk"),
         attempt=OuterRef("attempt"),
@@ -103,12 +79,15 @@ def rebuild_failed(*, lease: Held, now: datetime) -> int:
     anywhere = Claim.objects.filter(task=OuterRef("pk"), released_at__isnull=True)
     failed = Task.objects.filter(state=State.FAILED)
     leaving = failed.filter(~Exists(anywhere), desired=Desired.STOP)
-    wanted = failed.exclude(desired=Desired.STOP)
-    waiting = wanted.filter(~Exists(held), group__task_type=TaskType.INFERENCE)
+    waiting = failed.filter(~Exists(held)).exclude(desired=Desired.STOP)
+    services = waiting.filter(group__task_type=TaskType.INFERENCE).exclude(reason_code__in=GIVEN_UP)
+    runs = waiting.exclude(group__task_type=TaskType.INFERENCE).filter(rebuilds__lt=settings.RUN_RETRIES)
     ids = {
         *leaving.values_list("pk", flat=True),
-        *waiting.exclude(reason_code=Code.REBUILDS_SPENT).values_list("pk", flat=True),
+        *services.values_list("pk", flat=True),
+        *runs.exclude(reason_code=Code.RUN_TIMEOUT).values_list("pk", flat=True),
     }
+    places = _Places(now)
 
     def mend(task: Task) -> bool:
         if task.state != State.FAILED:
@@ -116,24 +95,87 @@ def rebuild_failed(*, lease: Held, now: datetime) -> int:
         if task.desired == Desired.STOP:
             move = move_of(task, State.STOPPED, reason(Code.STOP_CONFIRMED), phase=Phase.NONE)
             return transition(move, actor=ACTOR, now=now)
-        rebuild = rebuild_after(task, now)
-        if rebuild is None:
-            spent = {"reason_code": Code.REBUILDS_SPENT, "reason_params": {"max": settings.REBUILD_MAX}}
-            return bool(Task.objects.filter(pk=task.pk, state=State.FAILED).update(**spent))
-        back_off = timedelta(seconds=settings.REBUILD_DELAY_S * 2 ** (rebuild - 1))
-        move = move_of(
-            task,
-            State.PENDING,
-            reason(Code.REBUILD, rebuild=rebuild, max=settings.REBUILD_MAX),
-            phase=Phase.NONE,
-            node_id=None,
-            rebuilds=rebuild,
-            running_since=None,
-            not_before=now + back_off,
-        )
-        return transition(move, actor=ACTOR, now=now)
+        if task.group.task_type != TaskType.INFERENCE:
+            retry = task.rebuilds + 1
+            why = reason(Code.RETRY, retry=retry, max=settings.RUN_RETRIES)
+            return _place_anew(task, why, now, rebuilds=retry, not_before=_after(retry, now))
+        return _mend_service(task, places, now)
 
     return each_task(lease, sorted(ids), mend)
+
+
+class _Places:
+    """Which nodes could take a task at all, read once and only when asked."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+
+    @cached_property
+    def _nodes(self) -> list[NodeRow]:
+        return [
+            row for row in placement_rows() if is_online(row.last_seen_at, self._now) and not row.cordoned
+        ]
+
+    def is_left(self, task: Task, refused: Collection[str]) -> bool:
+        """Whether a node is left that has not refused it: where it may go, with cards enough."""
+        return any(
+            row.public_id not in refused
+            and (row.open_to is None or task.group.tenant_id in row.open_to)
+            and sum(card.present for card in row.cards) >= task.gpu_required
+            for row in self._nodes
+        )
+
+
+def _mend_service(task: Task, places: _Places, now: datetime) -> bool:
+    code, chain = task.reason_code, task.group.inference_templates
+    here = {task.node.public_id: code} if task.node is not None else {}
+    refused = {**task.node_refusals, **here}
+    failure = Failure(
+        code=code,
+        ran=task.running_since is not None,
+        rebuild=rebuild_after(task, now),
+        template=min(task.template_index, len(chain)),
+        templates=len(chain),
+        elsewhere=code in NODE_FAULTS and places.is_left(task, refused),
+    )
+    mend = decide(failure)
+    node = task.node.name if task.node is not None else "-"
+    if mend.step is Step.NEXT_TEMPLATE:
+        before, after = _image_at(task, failure.template), _image_at(task, mend.template)
+        why = Reason(Code.TEMPLATE_NEXT, {"from": before, "to": after, "why": code})
+        return _place_anew(task, why, now, template_index=mend.template, node_refusals={})
+    if mend.step is Step.NEXT_NODE:
+        why = reason(Code.NEXT_NODE, node=node, why=code)
+        return _place_anew(task, why, now, node_refusals=refused)
+    if mend.step is Step.GIVE_UP or failure.rebuild is None:
+        return _give_up(task, mend.code, {"max": settings.REBUILD_MAX, "templates": len(chain) + 1}, now)
+    fields = {"rebuilds": failure.rebuild, "template_index": mend.template}
+    why = reason(Code.REBUILD, rebuild=failure.rebuild, max=settings.REBUILD_MAX)
+    return _place_anew(task, why, now, not_before=_after(failure.rebuild, now), **fields)
+
+
+def _image_at(task: Task, index: int) -> str:
+    return pick(Template(task.image), task.group.inference_templates, index).image
+
+
+def _after(number: int, now: datetime) -> datetime:
+    """When the back-off before a task's rebuild or retry of that number is over."""
+    return now + timedelta(seconds=settings.REBUILD_DELAY_S * 2 ** (number - 1))
+
+
+def _place_anew(task: Task, why: Reason, now: datetime, **fields: Any) -> bool:
+    free = {"phase": Phase.NONE, "node_id": None, "running_since": None, "desired": Desired.RUN}
+    return transition(move_of(task, State.PENDING, why, **free, **fields), actor=ACTOR, now=now)
+
+
+def _give_up(task: Task, code: Code, params: dict[str, Any], now: datetime) -> bool:
+    """It stays failed, and says so in its reason and in an event."""
+    params = {**params, "why": task.reason_code}
+    Event.objects.create(
+        group=task.group, task=task, attempt=task.attempt, code=code, params=params, actor=ACTOR, at=now
+    )
+    spent = {"reason_code": code, "reason_params": params}
+    return bool(Task.objects.filter(pk=task.pk, state=State.FAILED).update(**spent))
 
 
 def expire_deadlines(
@@ -169,6 +211,8 @@ def expire_deadlines(
 def _lateness(task: Task, wait: Wait, now: datetime) -> Reason:
     if wait.code is None:
         return Reason(Code(task.reason_code), task.reason_params)
+    if wait.code == Code.RUN_TIMEOUT:
+        return reason(Code.RUN_TIMEOUT, after_s=run_timeout_s(task))
     waited_s = int((now - task.state_since).total_seconds())
     return Reason(wait.code, {"after_s": waited_s, "why": "its node says nothing of it"})
 

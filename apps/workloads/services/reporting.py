@@ -95,7 +95,7 @@ def _carry_out(
             task.refresh_from_db()
         fields: dict[str, Any] = {"phase": outcome.phase or Phase.NONE}
         if outcome.to == State.RUNNING:
-            fields["running_since"] = now
+            fields |= {"running_since": now, "node_refusals": {}, "deadline_s": run_timeout_s(task)}
         if outcome.to == State.PENDING:
             fields |= {"node_id": None, "running_since": None}
         if outcome.to == State.SLEEPING:
@@ -151,6 +151,13 @@ def vacate(claim: Claim) -> None:
     """Nothing of an attempt is on its node any more, but its place, card and ports are kept for it: a run of
     the agent may take it on anew (SLEEP-03). Harmless to repeat."""
     Claim.objects.filter(pk=claim.pk, released_at__isnull=True).update(incarnation="", claimed_at=None)
+
+
+def run_timeout_s(task: Task) -> float | None:
+    """For how many seconds a task may run; None for inference, which has no end (LIFE-03)."""
+    if task.group.task_type == TaskType.INFERENCE:
+        return None
+    return float(task.timeout_seconds or settings.RUN_TIMEOUT_S)
 
 
 def last_error(why: Reason | None, report: TaskReport | None, now: datetime) -> dict[str, Any]:

@@ -1,40 +1,22 @@
 """The recovery loop on real rows: lost nodes, rebuilds, overdue waits, and faults of single steps."""
 
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import pytest
 
 from agent.contract.codes import Code
 from agent.contract.states import Phase, State
 from apps.core import hints, ticks
-from apps.core.models import TickRun
 from apps.fleet.models import Liveness
 from apps.workloads import services
 from apps.workloads.models import Claim, Task, TaskGroup
 from apps.workloads.services import mending
 from tests import factories
+from tests.apps.recovery.conftest import sweep
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 NAME = "recovery.sweep"
-
-
-def sweep(now: datetime) -> dict[str, Any]:
-    done = ticks.run_tick(NAME, now)
-    assert done is not None, TickRun.objects.filter(name=NAME).values()
-    return done
-
-
-@pytest.fixture
-def listening(now):
-    """Sweeps have been running for an hour, the last one 5 s ago."""
-    TickRun.objects.create(
-        name=NAME,
-        started_at=now - timedelta(seconds=5),
-        outcome="done",
-        detail={"listening_since": (now - timedelta(hours=1)).isoformat()},
-    )
 
 
 def running_on(node, now, **fields):
@@ -203,13 +185,23 @@ def test_a_deleted_group_goes_when_nothing_of_it_is_left(now, listening):
     assert list(TaskGroup.objects.all()) == [busy]
 
 
+STEPS = (
+    "lose_nodes",
+    "lose_cards",
+    "note_held_back",
+    "expire_deadlines",
+    "rebuild_failed",
+    "finish_deleted",
+)
+
+
 @pytest.mark.req("RECOV-05")
-@pytest.mark.parametrize("step", ["lose_nodes", "expire_deadlines", "rebuild_failed", "finish_deleted"])
+@pytest.mark.parametrize("step", STEPS)
 def test_a_step_that_fails_is_named_and_the_others_go_on(now, listening, monkeypatch, step):
     node, _ = factories.make_node(**silent(now)), factories.make_node()
     running_on(node, now)
     called = []
-    for name in ("lose_nodes", "expire_deadlines", "rebuild_failed", "finish_deleted"):
+    for name in STEPS:
 
         def note(*, name=name, **kwargs):
             called.append(name)
@@ -221,7 +213,7 @@ def test_a_step_that_fails_is_named_and_the_others_go_on(now, listening, monkeyp
 
     done = sweep(now)
 
-    assert sorted(called) == ["expire_deadlines", "finish_deleted", "lose_nodes", "rebuild_failed"]
+    assert sorted(called) == sorted(STEPS)
     assert len(done["failed"]) == 1
 
 
@@ -250,6 +242,8 @@ def test_a_quiet_sweep_changes_nothing_and_remembers_since_when_it_listens(now, 
     assert done == {
         "listening_since": (now - timedelta(hours=1)).isoformat(),
         "lost": 0,
+        "lost_cards": 0,
+        "held_back": 0,
         "expired": 0,
         "loans_ended": 0,
         "woken": 0,

@@ -1,0 +1,34 @@
+"""Sentences about faults and what is done about them; a part of `texts.py`, which owns the rules."""
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+RECOVERY: dict[str, Promise] = {
+    "run_timeout": _("It ran for %(after_s)s s, which is all that its timeout allows; it was stopped."),
+    "retry": _("Started again after its failure, retry %(retry)s of %(max)s."),
+    "template_next": _(
+        "Its engine did not start with template %(from)s (%(why)s); template %(to)s is tried."
+    ),
+    "templates_spent": _(
+        "None of its %(templates)s engine template(s) started; the last one failed with: %(why)s"
+    ),
+    "evictions_capped": _(
+        "Its node or card is lost, but %(max)s tasks were taken off within a minute already; it follows when"
+        " the minute is over."
+    ),
+    "rebuild": _("Rebuilt, attempt %(rebuild)s of %(max)s."),
+    "rebuilds_spent": _("Given up after %(max)s rebuilds; the last error stands beside it."),
+    "next_node": _("Node %(node)s refused to start it (%(why)s); another node is tried."),
+    "refused_there": _("%(nodes)s node(s): refused to start it before."),
+    "refused_everywhere": _(
+        "Every node that it may use now refused to start it, the last one with: %(why)s. Mend that, then"
+        " start it again."
+    ),
+    # alerts
+    "all_nodes_silent": _(
+        "All %(nodes)s nodes are silent at once: the fault may be here, so nothing is moved meanwhile."
+    ),
+    "evictions_held_back": _(
+        "%(tasks)s task(s) of lost nodes or cards wait: no more than %(max)s are taken off within a minute."
+    ),
+}
