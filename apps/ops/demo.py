@@ -71,7 +71,7 @@ def create_service(api: Api, model: Path, model_name: str) -> dict[str, Any]:
         "world_size": 1,
         "enable_api": True,
         "task": {"image": IMAGE, "gpu_required": 0, "model_path": str(model)},
-        "health_check": {"type": "http", "path": "/health", "start_period_seconds": LOADING_MAX_S},
+        "health_check": {"start_period_seconds": LOADING_MAX_S},
     }
     return dict(api.call("POST", "/api/v1/task-groups", body))
 

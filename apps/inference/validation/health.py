@@ -5,20 +5,28 @@ from typing import Any
 import msgspec
 
 from agent.contract.messages import HealthCheck
+from agent.engines.catalog import get_engine
 from apps.core.bodies import Fields
 
 TYPES = ("http", "tcp", "none")
+# Told by the engine itself what is loading and what is stuck; only of engines that the catalog knows.
+ENGINE_AWARE = "engine"
 SHORTEST_START_PERIOD_S = 30  # sent as 0
 
 
-def read_health_check(fields: Fields, container_ports: list[int], *, known: bool) -> dict[str, Any]:
-    """The whole check with its defaults; `none` by itself where there is no port to probe. `known`
-    False = the ports themselves were wrong, so nothing is measured by them."""
+def read_health_check(
+    fields: Fields, container_ports: list[int], *, engine: str | None, known: bool
+) -> dict[str, Any]:
+    """The whole check with its defaults: `engine` by itself for one of the catalog, `none` where there is no
+    port to probe. What was wrong itself measures nothing: `known` False = the ports, `engine` None = what
+    tells the engine."""
     section = fields.section("health_check")
+    aware = engine is None or get_engine(engine) is not None
+    types = (*TYPES, ENGINE_AWARE) if aware else TYPES
+    usual = HealthCheck(type=ENGINE_AWARE if aware else "http")
     if section is None:
-        return msgspec.to_builtins(HealthCheck(type="http" if container_ports else "none"))
-    usual = HealthCheck()
-    kind = section.choice("type", TYPES, usual.type)
+        return msgspec.to_builtins(usual if container_ports else HealthCheck(type="none"))
+    kind = section.choice("type", types, usual.type)
     path = section.text("path", limit=500, default=usual.path) or usual.path
     if not path.startswith("/") or any(c.isspace() for c in path):
         section.refuse("path", "bad_url_path", path)

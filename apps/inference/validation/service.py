@@ -45,6 +45,7 @@ def validate_create(body: dict[str, Any], *, is_operator: bool) -> ServiceSpec:
     wrong = {error.field.split("[")[0] for error in errors} | ({"task"} if section is None else set())
     gpus_known = wrong.isdisjoint({"task", "task.gpu_required"})
     ports_known = wrong.isdisjoint({"task", "task.ports"})
+    engine_known = not any(name.startswith(("task", "labels")) for name in wrong)
     form = read_form(fields, task, wish.gpu_required, known=gpus_known)
     spec = ServiceSpec(
         tenant=tenant,
@@ -63,7 +64,10 @@ def validate_create(body: dict[str, Any], *, is_operator: bool) -> ServiceSpec:
         preemptible=fields.boolean("preemptible"),
         labels=labels,
         health_check=read_health_check(
-            fields, [mapping["container_port"] for mapping in wish.ports], known=ports_known
+            fields,
+            [mapping["container_port"] for mapping in wish.ports],
+            engine=_watched_engine(engine, task_type) if engine_known else None,
+            known=ports_known,
         ),
         scale_policy=read_scale_policy(fields),
         schedule_window=read_schedule_window(fields),
@@ -74,6 +78,11 @@ def validate_create(body: dict[str, Any], *, is_operator: bool) -> ServiceSpec:
     if errors:
         raise Invalid(errors)
     return spec
+
+
+def _watched_engine(engine: str, task_type: TaskType) -> str:
+    """The engine by whose own ways a service is watched, "" for none: a training of its is none."""
+    return engine if task_type is TaskType.INFERENCE else ""
 
 
 def _with_port(wish: WorkerSpec) -> WorkerSpec:

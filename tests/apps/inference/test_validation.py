@@ -274,7 +274,7 @@ def test_a_model_path_forces_the_api_on_and_adds_port_8000_only_where_none_is_ma
 @pytest.mark.req("AGENT-08")
 def test_the_start_period_is_60_when_absent_and_30_when_zero() -> None:
     assert check({"health_check": ABSENT}).health_check == {
-        "type": "http",
+        "type": "engine",
         "path": "/health",
         "port": 0,
         "interval_seconds": 10,
@@ -284,6 +284,18 @@ def test_the_start_period_is_60_when_absent_and_30_when_zero() -> None:
     }
     assert check({"health_check.start_period_seconds": 0}).health_check["start_period_seconds"] == 30
     assert check({"health_check.start_period_seconds": 300}).health_check["start_period_seconds"] == 300
+
+
+@pytest.mark.req("AGENT-08")
+def test_the_check_that_knows_its_engine_is_for_engines_of_the_catalog() -> None:
+    plain = {"task.image": "example/own:1", "task.command": ["serve"], "task.model_path": ""}
+    assert check(plain | {"health_check": ABSENT}).health_check["type"] == "http"
+    assert check(plain | {"health_check.type": ABSENT}).health_check["type"] == "http"
+    assert refusals(plain | {"health_check.type": "engine"}) == [("health_check.type", "not_a_choice")]
+    for kind in ("engine", "http", "tcp", "none"):
+        assert check({"health_check.type": kind}).health_check["type"] == kind
+    assert check({"health_check": {"interval_seconds": 5}}).health_check["type"] == "engine"
+    assert check({"health_check": ABSENT, "task_type": "container"}).health_check["type"] == "http"
 
 
 @pytest.mark.req("PAR-01")
