@@ -24,6 +24,12 @@ RECOVERY: dict[str, Promise] = {
         "Every node that it may use now refused to start it, the last one with: %(why)s. Mend that, then"
         " start it again."
     ),
+    # the fault timeline: what was done at once, and how a fault ended
+    "fault_moved": _("Moved to another place."),
+    "fault_open": _("not over"),
+    "fault_serving": _("serves again"),
+    "fault_failed_again": _("failed again"),
+    "fault_ended": _("ended"),
     # alerts
     "all_nodes_silent": _(
         "All %(nodes)s nodes are silent at once: the fault may be here, so nothing is moved meanwhile."

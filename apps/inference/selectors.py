@@ -4,7 +4,7 @@ Owns the shape that API, portal and console show, in the active language. A fixe
 statements for any number of groups. Scope is the caller's for groups; nodes are filtered here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +21,8 @@ from apps.tenants.scope import Viewer
 from apps.workloads.models import Event, Task, TaskGroup
 from apps.workloads.policy.moves import ENDED
 from apps.workloads.selectors import engine_of, template_of
+
+Params = Mapping[str, Any]
 
 REPLICA = "replica"
 HIDDEN = "-"  # stands for the name of a node that the viewer may not see
@@ -160,6 +162,12 @@ def describe_events(viewer: Viewer, events: Iterable[Event]) -> list[dict[str, A
         }
         for row in rows
     ]
+
+
+def hide_nodes(viewer: Viewer, said: Iterable[Params]) -> Callable[[Params], Params]:
+    """What makes values of these reasons safe to show: nodes that the viewer may not see go without name."""
+    seen = _visible_names(viewer, {str(params["node"]) for params in said if params.get("node")})
+    return lambda params: _safe(dict(params), seen)
 
 
 def _named_by(task: Task) -> set[str]:

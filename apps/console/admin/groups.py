@@ -17,9 +17,12 @@ from apps.core import texts
 from apps.core.clock import utc_now
 from apps.inference import services
 from apps.inference.explain import explain
+from apps.inference.faults import describe_faults, faults_of
 from apps.routing.models import ModelRoute
 from apps.tenants.scope import SYSTEM, viewer_of
 from apps.workloads.models import Event, Task, TaskGroup
+
+SHOWN_FAULTS = 20
 
 
 class TaskRows(ReadOnlyRows):
@@ -82,6 +85,7 @@ class TaskGroupAdmin(ReadOnlyAdmin):
                     ("why", "replicas"),
                     "shown_warnings",
                     "explanation",
+                    "faults",
                 ]
             },
         ),
@@ -124,6 +128,11 @@ class TaskGroupAdmin(ReadOnlyAdmin):
     def explanation(self, row: TaskGroup) -> str:
         found = explain(SYSTEM, row, now=utc_now())
         return mark_safe(render_to_string("components/explanation.html", {"explanation": found})) or "-"  # noqa: S308 - a template's own, escaped
+
+    @display(description=_("faults"))
+    def faults(self, row: TaskGroup) -> str:
+        found = describe_faults(SYSTEM, faults_of(SYSTEM, row)[:SHOWN_FAULTS])
+        return mark_safe(render_to_string("components/faults.html", {"faults": found}))  # noqa: S308 - as above
 
     @display(description=_("warnings"))
     def shown_warnings(self, row: TaskGroup) -> str:

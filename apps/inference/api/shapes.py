@@ -11,6 +11,7 @@ from apps.inference.validation.forms import MAX_REPLICAS_LIMIT, REPLICAS_LIMIT
 from apps.inference.validation.health import TYPES
 from apps.inference.validation.scaling import ACTIONS, METRICS
 from apps.routing.api.shapes import EndpointShape, RouteOfGroupShape
+from apps.workloads.policy.faults import Outcome
 
 
 def _values(kind: Any) -> list[str]:
@@ -244,6 +245,18 @@ class StartedShape(Shape):
     id = serializers.CharField()
     status = serializers.ChoiceField(choices=STATES)
     starting = serializers.IntegerField(help_text="stopped or failed tasks that are placed anew")
+
+
+class FaultShape(Shape):
+    task = serializers.CharField()
+    attempt = serializers.IntegerField(allow_null=True)
+    at = serializers.DateTimeField()
+    cause = ReasonShape()
+    action = ReasonShape(allow_null=True, help_text="null: nothing yet")
+    until = serializers.DateTimeField(allow_null=True, help_text="null: not over")
+    duration_s = serializers.FloatField(allow_null=True)
+    outcome = serializers.ChoiceField(choices=_values(Outcome))
+    outcome_text = serializers.CharField(help_text="in the caller's language")
 
 
 class EventShape(Shape):

@@ -17,6 +17,7 @@ from apps.core.scopes import SIGNED_IN, TENANT
 from apps.inference import selectors as inference
 from apps.inference import services
 from apps.inference.explain import explain
+from apps.inference.faults import describe_faults, faults_of
 from apps.portal.forms import CreateServiceForm, tenant_choices
 from apps.portal.pages import is_fragment, page
 from apps.tenants import scope
@@ -27,6 +28,7 @@ from apps.workloads.models import TaskGroup
 from apps.workloads.services import STARTABLE, STOPPABLE
 
 SHOWN_EVENTS = 50
+SHOWN_FAULTS = 20
 SHOWN_SERVICES = 25
 
 
@@ -71,6 +73,7 @@ def detail(request: HttpRequest, group_id: str) -> HttpResponse:
         "explanation": explain(viewer, group, now=now, service=service),
         "log_tasks": [{"public_id": task["id"], "name": task["name"]} for task in service["tasks"]],
         "events": inference.describe_events(viewer, events[:SHOWN_EVENTS]),
+        "faults": describe_faults(viewer, faults_of(viewer, group)[:SHOWN_FAULTS]),
         "base_url": _base_url(request),
         "poll_s": settings.PORTAL_POLL_S,
         "may_change": scope.manageable(viewer, TaskGroup.objects.filter(pk=group.pk)).exists(),
