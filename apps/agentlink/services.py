@@ -159,16 +159,18 @@ def _apply(node: Node, incarnation: str, report: TaskReport, now: datetime) -> N
 
 def clean(report: TaskReport) -> TaskReport:
     """The report with texts that every database can keep."""
-    why = report.reason
-    if why is not None:
-        params = {name: storable(v) if isinstance(v, str) else v for name, v in why.params.items()}
-        why = Reason(why.code, params)
     return msgspec.structs.replace(
         report,
         task_id=storable(report.task_id),
-        reason=why,
+        reason=report.reason and _clean(report.reason),
         last_log_lines=[storable(line) for line in report.last_log_lines],
+        notes=[_clean(note) for note in report.notes],
     )
+
+
+def _clean(why: Reason) -> Reason:
+    params = {storable(k): storable(v) if isinstance(v, str) else v for k, v in why.params.items()}
+    return Reason(why.code, params)
 
 
 def take_log(node: Node, request: LogRequest, *, contract: int, now: datetime) -> LogReply:

@@ -1,5 +1,6 @@
 """POST /agent/v1/reports: in order, once, and one bad report never holds up the rest."""
 
+import msgspec
 import pytest
 from django.db import OperationalError
 
@@ -166,11 +167,14 @@ def test_a_database_that_goes_away_in_between_loses_nothing(agent, taken, monkey
 
 
 def test_texts_that_no_database_keeps_are_made_fit(agent, taken):
-    why = Reason(Code.START_FAILED, {"why": "bad\0byte"})
+    why = Reason(Code.START_FAILED, {"why": "bad\0byte", "k\0ey": 1})
     lines = ["nul \0 here", "sm\u00f8rrebr\u00f8d"]
+    notes = [Reason(Code.START_FAILED, {"why": "an engine answered \0"})]
     exited = report(taken, 1, Phase.NONE, Observed.EXITED, reason=why, exit_code=1, last_log_lines=lines)
-    assert send(agent, exited) == m.ReportReply(1)
+    assert send(agent, msgspec.structs.replace(exited, notes=notes)) == m.ReportReply(1)
     stored = str(Task.objects.values("last_error", "reason_params").get(pk=taken.pk))
+    stored += str(list(Event.objects.values_list("params", flat=True)))
+    assert "an engine answered" in stored
     assert "\0" not in stored
     assert "\\x00" not in stored
     assert not Alert.objects.exists()
