@@ -10,11 +10,11 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from apps.alerts import services
+from apps.core.clock import listening_since
 from apps.core.leases import Held
 from apps.core.models import TickRun
 from apps.core.ticks import tick
 from apps.ops import conditions
-from apps.recovery.policy.silence import listening_since
 
 log = logging.getLogger("heteroflow.ops")
 

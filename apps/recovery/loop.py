@@ -12,12 +12,13 @@ from typing import Any
 from django.conf import settings
 
 from apps.core import hints
+from apps.core.clock import listening_since
 from apps.core.leases import Held, LeaseLost
 from apps.core.models import TickRun
 from apps.core.ticks import tick
 from apps.fleet.models import Card, Liveness
 from apps.fleet.selectors import silent_before
-from apps.recovery.policy.silence import Heard, Verdict, judge, listening_since
+from apps.recovery.policy.silence import Heard, Verdict, judge
 from apps.streams.selectors import read_log
 from apps.tenants.scope import SYSTEM
 from apps.workloads import services

@@ -29,18 +29,6 @@ class Verdict:
     held_back: tuple[int, ...]
 
 
-def listening_since(
-    previous_start: datetime | None, previous_since: datetime | None, now: datetime, *, gap_s: float
-) -> datetime:
-    """Since when sweeps have been running without a gap: a process that was away, or stood still,
-    begins anew."""
-    if previous_start is None or previous_since is None:
-        return now
-    if previous_start > now or now - previous_start > timedelta(seconds=gap_s):
-        return now
-    return previous_since
-
-
 def judge(nodes: Iterable[Heard], *, listening: datetime, now: datetime, silent_s: float) -> Verdict:
     """Which nodes are lost at a moment: silent for longer than `silent_s` seconds, but never all at once."""
     known = list(nodes)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.recovery.policy.silence import Heard, judge, listening_since
+from apps.core.clock import listening_since
+from apps.recovery.policy.silence import Heard, judge
 
 pytestmark = pytest.mark.req("RECOV-02")
 
