@@ -120,6 +120,25 @@ def test_compute_capability_is_compared_as_numbers() -> None:
     assert compute_capability_at_least(None, None) is True
 
 
+@pytest.mark.req("SLEEP-01")
+@pytest.mark.parametrize(
+    ("changes", "flag"),
+    [
+        ({"gpu_vendor": "nvidia", "gpu_count": 1, "sleep_enabled": True}, True),
+        ({"gpu_vendor": "nvidia", "gpu_count": 1}, False),
+        # where the platform does not know the flag it stops the start
+        ({"gpu_vendor": "amd", "gpu_count": 1, "sleep_enabled": True}, False),
+        ({"gpu_vendor": "amd", "sleep_enabled": True, "options": {"HETEROFLOW_SLEEP_MODE": "1"}}, True),
+        ({"gpu_vendor": "hygon", "sleep_enabled": True, "options": {"HETEROFLOW_SLEEP_MODE": "1"}}, False),
+        ({"sleep_enabled": True}, False),
+    ],
+)
+def test_sleep_mode_of_vllm_by_platform(changes: dict[str, object], flag: bool) -> None:
+    line = ENGINES["vllm"].process_arguments(call(**changes))
+    assert ("--enable-sleep-mode" in line) is flag
+    assert "--enable-sleep-mode" not in ENGINES["llamacpp"].process_arguments(call(**changes))
+
+
 @pytest.mark.req("AGENT-04")
 def test_agents_own_variables_of_the_user_are_dropped() -> None:
     given = {

@@ -2,14 +2,17 @@
 
 import asyncio
 import gzip
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import web
 
 from agent.contract.messages import HealthCheck
 from agent.engines.catalog import ENGINES
 from agent.supervisor import probe
+from agent.supervisor.health import Outcome, Work
 from agent.supervisor.probe import ANSWER_BYTES, Prober, ProbeTarget
 
 pytestmark = pytest.mark.req("AGENT-08", "AGENT-15")
@@ -88,3 +91,84 @@ def test_a_packed_answer_is_not_unpacked() -> None:
 
     assert asyncio.run(ask(HEAD, text)) is not None
     assert asyncio.run(ask(HEAD + b"Content-Encoding: gzip\r\n", gzip.compress(text))) is None
+
+
+COMPLETION = {"choices": [{"text": "Hello"}], "usage": {"completion_tokens": 1}}
+EMBEDDING = {"data": [{"embedding": [0.1, 0.2]}]}
+NOT_FOUND = 404, {"detail": "Not Found"}
+
+
+@asynccontextmanager
+async def answering(answers: dict[str, tuple[int, object]]) -> AsyncIterator[tuple[int, list[web.Request]]]:
+    """An engine that answers each path as given, and what it was asked."""
+    asked: list[web.Request] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request)
+        await request.read()
+        status, body = answers.get(request.path, NOT_FOUND)
+        text = body if isinstance(body, str) else json.dumps(body)
+        return web.Response(status=status, text=text)
+
+    app = web.Application()
+    app.router.add_route("*", "/{rest:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield runner.addresses[0][1], asked
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.req("SLEEP-02")
+@pytest.mark.parametrize(
+    ("answers", "trouble"),
+    [
+        ({"/v1/completions": (200, COMPLETION)}, ""),
+        ({"/v1/completions": NOT_FOUND, "/v1/embeddings": (200, EMBEDDING)}, ""),
+        ({"/v1/completions": (501, {"error": 1}), "/v1/embeddings": (200, EMBEDDING)}, ""),
+        ({"/v1/completions": (200, {**COMPLETION, "choices": []})}, "answers 200"),
+        ({"/v1/completions": (200, {**COMPLETION, "usage": {"completion_tokens": 0}})}, "answers 200"),
+        ({"/v1/completions": (200, {"choices": [{"text": "x"}]})}, "answers 200"),
+        ({"/v1/completions": (200, "no JSON")}, "answers 200: no JSON"),
+        ({"/v1/completions": (200, "[1]")}, "answers 200"),
+        ({"/v1/completions": (500, "died"), "/v1/embeddings": (200, EMBEDDING)}, "answers 500: died"),
+        ({"/v1/embeddings": (200, {"data": []})}, "answers 404"),
+        ({"/v1/completions": (302, "")}, "answers 302"),
+    ],
+)
+async def test_a_token_is_one_that_was_counted(answers: dict[str, tuple[int, object]], trouble: str) -> None:
+    async with answering(answers) as (port, asked), prober() as one:
+        told = await one.canary(target(port), 30)
+    assert (told == "") is (trouble == "") and trouble in told
+    assert asked[0].headers["Authorization"] == "Bearer key"
+
+
+@pytest.mark.req("SLEEP-01", "AGENT-17")
+async def test_the_sleep_call_goes_to_the_engine_with_its_key() -> None:
+    async with (
+        answering({"/sleep": (200, {"status": "sleeping", "level": 2})}) as (port, asked),
+        prober() as one,
+    ):
+        assert await one.sleep(target(port), 2, 30) == ""
+        assert (asked[0].method, asked[0].path_qs) == ("POST", "/sleep?level=2")
+        assert asked[0].headers["Authorization"] == "Bearer key"
+    async with answering({}) as (port, _), prober() as one:
+        assert await one.sleep(target(port), 2, 30) == '/sleep answers 404: {"detail": "Not Found"}'
+    async with prober() as one:
+        assert (await one.sleep(target(port), 2, 30)).startswith("/sleep: ")
+
+
+@pytest.mark.parametrize("kind", ["engine", "http"])
+async def test_only_the_check_that_knows_its_engine_reads_its_loading_and_its_work(kind: str) -> None:
+    llamacpp = ENGINES["llamacpp"]
+    text = f"{llamacpp.metrics.progress_counter} 7\n{llamacpp.metrics.running_gauge} 1\n"
+    for status, outcome in ((503, Outcome.LOADING), (200, Outcome.OK)):
+        answers = {"/health": (status, ""), "/metrics": (200, text)}
+        async with answering(answers) as (port, _), prober() as one:
+            wanted = ProbeTarget("127.0.0.1", port, HealthCheck(type=kind), llamacpp, "key", api_port=port)
+            seen = await one.probe(wanted)
+        aware = kind == "engine"
+        assert seen.outcome is (outcome if aware or status == 200 else Outcome.FAILED)
+        assert seen.work == (Work(steps=7, running=1) if aware and status == 200 else None)

@@ -14,8 +14,8 @@ import aiohttp
 import psutil
 import pytest
 
-from agent.contract.codes import Code
-from agent.contract.messages import DesiredTask, HealthCheck, PortMapping
+from agent.contract.codes import Code, reason
+from agent.contract.messages import DesiredTask, HealthCheck, PortMapping, SleepOrder
 from agent.contract.states import Desired, Observed, Phase
 from tests.agent.fakes import make_spec
 from tests.fakes.fake_server import TOKEN, FakeServer, answer_with
@@ -305,3 +305,38 @@ async def test_second_agent_with_the_same_directory_is_refused(node: Node) -> No
     second = await node.start()
     assert await asyncio.wait_for(second.wait(), 10) == 2
     assert "another agent runs" in (node.folder / "agent.log").read_text()
+
+
+@pytest.mark.req("SLEEP-01", "SLEEP-02", "AGENT-03")
+async def test_process_is_ended_to_sleep_and_started_to_wake(node: Node) -> None:
+    await node.start()
+    port = await node.serve()
+    spec = node.server.specs["task-a", 1]
+    wish = SleepOrder(drain_seconds=20, settle_seconds=0.5)
+    node.server.want(spec, DesiredTask("task-a", 1, Desired.STOP, 3, wish))
+    await node.wait_for(lambda: node.server.told("task-a", observed=Observed.ASLEEP), "asleep")
+    (report,) = node.server.told("task-a", observed=Observed.ASLEEP)
+    assert report.notes == [reason(Code.SLEEP_CALL_SKIPPED, engine="llamacpp")]
+    assert node.engines() == []
+    node.server.want(spec, DesiredTask("task-a", 1, Desired.RUN, 3))
+    await node.ready(2)
+    assert (await ask(port))[0] == 200
+    assert len(node.server.claims) == 1  # its spec was kept
+
+
+@pytest.mark.req("SLEEP-03", "AGENT-03")
+async def test_process_that_slept_is_claimed_anew_by_the_next_agent(node: Node) -> None:
+    agent = await node.start()
+    port = await node.serve()
+    spec = node.server.specs["task-a", 1]
+    wish = SleepOrder(drain_seconds=20, settle_seconds=0.5)
+    node.server.want(spec, DesiredTask("task-a", 1, Desired.STOP, 3, wish))
+    await node.wait_for(lambda: node.server.told("task-a", observed=Observed.ASLEEP), "asleep")
+    agent.kill()
+    await agent.wait()
+    await node.start()
+    await node.wait_for(lambda: node.server.told("task-a", observed=Observed.GONE), "nothing was kept")
+    assert node.server.told("task-a", observed=Observed.GONE)[0].reason == reason(Code.CONTAINER_GONE)
+    node.server.want(spec, DesiredTask("task-a", 1, Desired.RUN, 3))
+    await node.ready(2)
+    assert (await ask(port))[0] == 200 and len(node.server.claims) == 2

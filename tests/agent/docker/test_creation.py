@@ -184,7 +184,11 @@ def test_environment_is_the_users_below_the_agents() -> None:
         "NVIDIA_VISIBLE_DEVICES": "void",
         "CUDA_VISIBLE_DEVICES": "",
     }
-    assert made(make_spec(env={"VLLM_SERVER_DEV_MODE": "1"})).env.get("VLLM_SERVER_DEV_MODE") is None
+    for engine, enabled, mode in (("llamacpp", True, None), ("vllm", False, None), ("vllm", True, "1")):
+        spec = make_spec(
+            engine=engine, image="x:1", sleep_enabled=enabled, env={"VLLM_SERVER_DEV_MODE": "user's"}
+        )
+        assert made(spec).env.get("VLLM_SERVER_DEV_MODE") == mode
 
 
 @pytest.mark.req("AGENT-16")

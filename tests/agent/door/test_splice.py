@@ -13,10 +13,13 @@ import pytest
 
 from agent.config import ConfigError
 from agent.contract.door import LONGEST_LINE, NO, OK, check_pong, derive_key
+from agent.contract.messages import DesiredTask, SleepOrder
+from agent.contract.states import Desired
 from agent.door.certificate import load_certificate
 from agent.door.listener import OUTCOMES
 from agent.door.opening import advertised_host, open_door
 from agent.door.targets import find_in
+from agent.supervisor.health import Work
 from tests.agent.fakes import World, make_settings
 from tests.fakes.door import KEY, SECRET_SHA256, RunningDoor, knock, line_for, ping_for
 
@@ -338,6 +341,28 @@ async def test_only_attempts_that_run_now_have_a_port(tmp_path: Path) -> None:
     await world.go(1)
     assert find("task-a", 1) is None
     assert find("task-a", 2) is None
+
+
+async def test_one_that_is_to_sleep_takes_calls_until_it_is_quiet_and_one_that_woke_shows_a_token_first(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.runtime.outlives_agent = True
+    find = find_in(world.supervisor.attempts)
+    await world.run_to_ready()
+    world.work_answer = Work(steps=0, running=1, waiting=0)
+    world.list(DesiredTask("task-a", 1, Desired.STOP, 10, SleepOrder(drain_seconds=60, settle_seconds=1)))
+    await world.go(5, steps=5)
+    assert find("task-a", 1) == 20001
+    world.work_answer = Work(steps=0, running=0, waiting=0)
+    await world.go(5, steps=10)
+    assert find("task-a", 1) is None
+    world.canary_answers = ["no"]
+    world.list(world.want())
+    await world.go(0.5)
+    assert find("task-a", 1) is None
+    await world.go(5, steps=10)
+    assert find("task-a", 1) == 20001
 
 
 # --- certificate and address ----------------------------------------------------------------------
