@@ -7,6 +7,7 @@ from apps.core.bodies import show
 from apps.core.errors import FieldError, Invalid
 
 LARGEST_ATTEMPT = 2**31 - 1
+MOST_REPORTS = 1000  # in one message; an agent sends a tenth of that, and each costs several statements
 
 
 def check_attempt(attempt: int) -> None:
@@ -15,6 +16,12 @@ def check_attempt(attempt: int) -> None:
         raise Invalid(
             [FieldError("attempt", "out_of_range", show(attempt), {"min": 0, "max": LARGEST_ATTEMPT})]
         )
+
+
+def check_count(field: str, count: int, most: int) -> None:
+    """Raises Invalid where a list is longer than `most`."""
+    if count > most:
+        raise Invalid([FieldError(field, "out_of_range", str(count), {"min": 0, "max": most})])
 
 
 def storable(text: str) -> str:

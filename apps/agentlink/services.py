@@ -34,7 +34,7 @@ from agent.contract.messages import (
 from agent.contract.states import Desired
 from apps.agentlink import foreign, selectors
 from apps.agentlink.guessing import check_guesses, count_guess
-from apps.agentlink.limits import LARGEST_ATTEMPT, check_attempt, storable
+from apps.agentlink.limits import LARGEST_ATTEMPT, MOST_REPORTS, check_attempt, check_count, storable
 from apps.core import holds, texts
 from apps.core.errors import Conflict, Refusal
 from apps.files.selectors import orders_for
@@ -128,9 +128,11 @@ def take_reports(node: Node, request: ReportRequest, *, contract: int, now: date
     A report that can't be applied is marked (log, alert on the node) and passed: sending it again
     would not help. A database that does not answer ends the run instead (503): the agent sends all
     of them again, and those that were applied change nothing the second time. Raises Refusal 403
-    `not_this_nodes`, and applies none, where one is on an attempt that this node never held.
+    `not_this_nodes`, and applies none, where one is on an attempt that this node never held; Invalid for
+    more than MOST_REPORTS.
     """
     check_incarnation(request.incarnation)
+    check_count("reports", len(request.reports), MOST_REPORTS)
     reports = sorted(request.reports, key=lambda report: report.sequence)
     held = selectors.held_attempts(node, [storable(report.task_id) for report in reports])
     for report in reports:

@@ -1,9 +1,11 @@
 """A node's cards as its last heartbeat names them: identity and capacity in Card, readings in CardSample.
 
 A card that left the heartbeat stays as a row that is not present. Readings are written only when
-they changed enough, so that a quiet fleet writes next to nothing.
+they changed enough, so that a quiet fleet writes next to nothing. What one node may name is bounded: each
+card is a row that placing reads, and one that vanishes is an alert.
 """
 
+import logging
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +13,9 @@ from agent.contract.messages import CardReport
 from apps.fleet.models import Card, CardSample, Node
 from apps.fleet.services.measures import changed_enough, count_or_none, degrees_or_none, fit
 
+log = logging.getLogger("heteroflow.fleet")
+_CARDS_MAX = 256  # of one heartbeat: more than any machine has, in slices too
+_ROWS_MAX = 1024  # of one node, those that left among them
 # Utilization and temperature move all the time; only these steps are worth a write.
 _UTILIZATION_STEP = 10
 _TEMPERATURE_STEP = 5
@@ -24,10 +29,20 @@ def write_cards(node: Node, reports: list[CardReport], now: datetime, *, unknown
     """
     known = {card.uuid: card for card in Card.objects.filter(node=node).select_related("sample")}
     reported: dict[str, CardReport] = {}
-    for report in reports:
+    room = _ROWS_MAX - len(known)
+    too_many = len(reports) > _CARDS_MAX
+    for report in reports[:_CARDS_MAX]:
         uuid = fit(report.uuid, 100)
-        if uuid:
-            reported.setdefault(uuid, report)
+        if not uuid or uuid in reported:
+            continue
+        if uuid not in known:
+            room -= 1
+            if room < 0:
+                too_many = True
+                continue
+        reported[uuid] = report
+    if too_many:
+        log.warning("node %s names %s cards: too many, some are left out", node.public_id, len(reports))
     changed = False
     for uuid, report in reported.items():
         card = known.get(uuid)

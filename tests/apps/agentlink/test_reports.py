@@ -180,6 +180,18 @@ def test_texts_that_no_database_keeps_are_made_fit(agent, taken):
     assert not Alert.objects.exists()
 
 
+def test_more_than_any_agent_sends_at_once_is_refused_before_any_work(
+    agent, taken, django_assert_max_num_queries
+):
+    made_up = [report(taken, n, Phase.LOADING, Observed.STARTING) for n in range(1, 1002)]
+    with django_assert_max_num_queries(3):
+        answer = send(agent, *made_up)
+    assert (agent.status, answer.code) == (400, "invalid")
+    assert "reports" in answer.detail
+    assert "1000" in answer.detail
+    assert send(agent, *made_up[:1]) == m.ReportReply(1)
+
+
 @pytest.mark.req("OPS-08")
 def test_secrets_in_last_lines_are_not_kept(agent, taken):
     lines = ["key sk-12345678-1234-1234-1234-123456789abc"]

@@ -23,6 +23,7 @@ from apps.core import versions
 from apps.core.errors import Invalid, Refusal
 from apps.fleet import selectors, services
 from apps.fleet.models import Card, CardSample, Liveness, Node, Port
+from apps.fleet.services import cards
 from apps.fleet.services.measures import changed_enough
 from tests import factories
 
@@ -242,6 +243,21 @@ def test_nonsense_from_one_card_takes_no_node_offline(node):
     sample = first.sample
     assert (sample.vram_used_mb, sample.temperature_c, sample.utilization_percent) == (None, None, None)
     assert second.uuid == "u" * 100 and second.model == "m" * 90
+
+
+def test_a_node_that_makes_cards_up_fills_no_tables(node, monkeypatch, caplog):
+    """Each would be a row that placing reads, and an alert once it is gone."""
+    monkeypatch.setattr(cards, "_CARDS_MAX", 3)
+    monkeypatch.setattr(cards, "_ROWS_MAX", 5)
+    for sequence in range(1, 4):
+        made_up = [card(n, uuid=f"GPU-{sequence}-{n}") for n in range(9)]
+        assert beat(node, sequence, cards=made_up).accepted
+    assert Card.objects.filter(node=node).count() == 5
+    assert "too many" in caplog.text
+    caplog.clear()
+    assert beat(node, 4, cards=[card(0, uuid="GPU-1-0")]).accepted
+    assert Card.objects.get(node=node, present=True).uuid == "GPU-1-0"
+    assert not caplog.text
 
 
 @pytest.mark.parametrize(
