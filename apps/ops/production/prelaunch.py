@@ -5,6 +5,7 @@ environment of all parts, which is also kept in DATA_DIR/production.env for othe
 """
 
 import os
+import re
 import secrets
 import socket
 from collections.abc import MutableMapping
@@ -15,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from apps.ops import docker_run, keys_file, prelaunch
-from apps.ops.preflight import write_private
+from apps.ops.preflight import NotReady, write_private
 from apps.ops.production import cluster, front, kept
 from apps.ops.production.packages import Programs, find_programs
 
@@ -60,6 +61,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     prelaunch.prepare(environ, scheme="https")  # type: ignore[arg-type]  # os.environ, or a dict
     runtime = docker_run.chosen(environ)
     root = Path(environ["DATA_DIR"])
+    require_plain(root)
     if os.geteuid() == 0:
         root.chmod(0o711)  # PostgreSQL's account passes through; what lies here has its own modes
     password = cluster.ensure_cluster(programs.postgresql, root / "postgresql", root / "postgresql.password")
@@ -115,6 +117,15 @@ def _free_ports(number: int) -> tuple[int, ...]:
     with ExitStack() as held:
         listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
         return tuple(int(one.getsockname()[1]) for one in listeners)
+
+
+def require_plain(root: Path) -> None:
+    """Raises NotReady for a folder that nginx' and Redis' files can not name: a space ends a word there."""
+    if signs := sorted(set(re.findall(r"[^\w./@+,:~-]", str(root)))):
+        raise NotReady(
+            f"DATA_DIR is {root}, and nginx and Redis read {' '.join(map(repr, signs))} otherwise than as "
+            "a part of a name; choose a folder whose path is of letters, digits and . _ - alone."
+        )
 
 
 def _write_redis(place: Place) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from apps.core.clock import utc_now
 from apps.ops.preflight import NotReady
-from apps.ops.production import front, kept
+from apps.ops.production import front, kept, prelaunch
 from apps.ops.production.packages import find_programs
 
 pytestmark = pytest.mark.req("OPS-03")
@@ -54,6 +54,13 @@ def test_the_site_has_no_name_left_and_keeps_nginx_own(tmp_path: Path) -> None:
     assert not [line for line in configured if "${" in line or "HETEROFLOW_" in line]
     assert "server 127.0.0.1:2 fail_timeout=1s; server 127.0.0.1:3 fail_timeout=1s;" in site
     assert "$http_host" in site
+
+
+@pytest.mark.parametrize("name", ["my data", "a;b", "$HOME", 'a"b', "a{b}", "a#b", "a\\b"])
+def test_a_folder_that_configuration_files_can_not_name_is_refused(name: str) -> None:
+    with pytest.raises(NotReady, match="DATA_DIR"):
+        prelaunch.require_plain(Path("/srv") / name)
+    prelaunch.require_plain(Path("/srv/Daten_für-1.x"))
 
 
 def test_kept_values_are_laid_under_the_environment(tmp_path: Path) -> None:
