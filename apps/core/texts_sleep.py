@@ -77,6 +77,11 @@ SLEEP: dict[str, Promise] = {
     "next_is_placed": _("It starts as soon as a node has room."),
     "next_wakes_by_itself": _("Nothing has moved. It wakes by itself; there is no need to ask again."),
     "next_node_confirms": _("Cards and ports are freed when its node confirms the end."),
+    "next_recovers": _(
+        "It did not wake; it is rebuilt by itself while rebuilds are left. See its last error."
+    ),
+    "nothing_to_sleep": _("Nothing to put to sleep: no replica of it runs, or those that run are leaving."),
+    "nothing_to_wake": _("Nothing to wake: no replica of it sleeps."),
     "next_scales": _("%(coming)s replica(s) start, %(leaving)s end their running calls and stop."),
     # refusals
     "cannot_sleep": _(

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.models import Prefetch, prefetch_related_objects
 
-from agent.contract.states import State
+from agent.contract.states import Desired, State
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.fleet import selectors as fleet
@@ -19,7 +19,7 @@ from apps.routing.describing import describe_endpoint, describe_route
 from apps.routing.models import InferenceEndpoint
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Event, Task, TaskGroup
-from apps.workloads.policy.moves import ENDED
+from apps.workloads.policy.moves import ENDED, is_wake_requested
 from apps.workloads.selectors import engine_of, template_of
 
 Params = Mapping[str, Any]
@@ -125,6 +125,7 @@ def describe_task(task: Task, seen: set[str]) -> dict[str, Any]:
         "estimated_gpu_memory_mb": task.estimated_gpu_memory_mb,
         "node": None if task.node is None else (task.node.name if task.node.name in seen else HIDDEN),
         "running_since": task.running_since,
+        "wake_requested": is_wake_requested(State(task.state), Desired(task.desired)),
         "reason": tell(task.reason_code, _safe(task.reason_params, seen)),
         "refusals": [
             tell(str(refusal.get("code", "")), refusal.get("params") or {}) for refusal in task.refusals

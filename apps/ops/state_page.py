@@ -1,7 +1,8 @@
-"""docs/states.md from the table in code, so that page and program can not differ."""
+"""docs/states.md from the tables in code, so that page and program can not differ."""
 
 from agent.contract.states import Phase, State
-from apps.workloads.policy.moves import MOVES
+from apps.workloads.policy.moves import MOVES, WAITING, Wait
+from apps.workloads.services import STOPPABLE
 
 HEAD = """# States
 
@@ -12,21 +13,58 @@ same transaction; `apps/workloads/state.py` is the only writer. `scheduling` mea
 ready; only `running` replicas are in the route table. A group's state is derived from its tasks'
 (`derive_group_state`).
 
-| from | to |
-|---|---|
+What was asked of a task last is its `desired`: run, sleep or stop. A `draining` task goes on to sleep or to
+stop by it; a `sleeping` one of which `run` is wanted has been asked to wake and waits for its node or card
+(`wake_requested`). A sleeping task without a node has lost its place, since that node was emptied or deleted:
+its wake is a new placement.
+
+| from | to | stop leads to |
+|---|---|---|
+"""
+
+WAITS = """
+
+## What is waited for, and until when
+
+A wait that takes longer ends as its row says; recovery looks every RECOVERY_PERIOD_S. Several settings are
+added up. A stop is possible in every state that is not over.
+
+| state | waits for | at most | then | reason |
+|---|---|---|---|---|
 """
 
 
 def build_page() -> str:
     """The whole page."""
-    rows = [f"| {state} | {', '.join(sorted(MOVES[state])) or '(final)'} |" for state in State]
+    rows = [
+        f"| {state} | {', '.join(sorted(MOVES[state])) or '(final)'} | {_stop(state)} |" for state in State
+    ]
+    waits = [_wait_row(waiting.value, wait) for waiting, wait in WAITING.items()]
     arrows = [f"  {state} --> {to}" for state in State for to in sorted(MOVES[state])]
     phases = ", ".join(f"`{phase}`" for phase in Phase if phase)
     return (
         HEAD
         + "\n".join(rows)
+        + WAITS
+        + "\n".join(waits)
         + f"\n\nPhases of a placed task, as its agent reports them: {phases}.\n\n"
         + "```mermaid\nstateDiagram-v2\n"
         + "\n".join(arrows)
         + "\n```\n"
     )
+
+
+def _stop(state: State) -> str:
+    if state not in STOPPABLE:
+        return "(nothing to do)"
+    return State.STOPPING if State.STOPPING in MOVES[state] else State.STOPPED
+
+
+def _wait_row(what: str, wait: Wait) -> str:
+    until = " + ".join(wait.settings)
+    most = ", ".join(filter(None, (until, wait.note)))
+    return f"| {wait.state} | {what} | {most} | {wait.to or '-'} | {_reason(wait)} |"
+
+
+def _reason(wait: Wait) -> str:
+    return f"`{wait.code}`" if wait.code else ("as before" if wait.to else "-")

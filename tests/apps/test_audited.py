@@ -55,6 +55,9 @@ SENT: dict[tuple[str, str], Any] = {
     ("DELETE", "api/v1/task-groups/<slug:group_id>"): {},
     ("POST", "api/v1/task-groups/<slug:group_id>/stop"): {},
     ("POST", "api/v1/task-groups/<slug:group_id>/start"): lambda e: _stopped(e),
+    ("PUT", "api/v1/task-groups/<slug:group_id>/scale"): lambda e: _scalable(e),
+    ("POST", "api/v1/tasks/<slug:task_id>/sleep"): lambda e: _in_state(e, State.RUNNING),
+    ("POST", "api/v1/tasks/<slug:task_id>/wake"): lambda e: _in_state(e, State.SLEEPING),
     ("POST", "api/v1/tasks/<slug:task_id>/stop"): {},
     ("POST", "api/v1/file-requests"): lambda e: {
         "task_id": e.id_of("task"),
@@ -128,6 +131,18 @@ def _stopped(estate: Estate) -> dict[str, str]:
     task = estate.rows["task"]
     type(task).objects.filter(pk=task.pk).update(state=State.STOPPED)
     return {}
+
+
+def _in_state(estate: Estate, state: State) -> dict[str, str]:
+    task = estate.rows["task"]
+    type(task).objects.filter(pk=task.pk).update(state=state)
+    return {}
+
+
+def _scalable(estate: Estate) -> dict[str, int]:
+    group = estate.rows["group"]
+    type(group).objects.filter(pk=group.pk).update(max_replicas=3)
+    return {"replicas": 3}
 
 
 def _drained(estate: Estate) -> dict[str, str]:

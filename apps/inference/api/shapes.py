@@ -8,10 +8,11 @@ from rest_framework import serializers
 from agent.contract.states import Parallelism, Phase, State, TaskType
 from apps.inference.validation.environment import ENV_VALUE_LIMIT
 from apps.inference.validation.forms import MAX_REPLICAS_LIMIT, REPLICAS_LIMIT
-from apps.inference.validation.health import TYPES
+from apps.inference.validation.health import ENGINE_AWARE, TYPES
 from apps.inference.validation.scaling import ACTIONS, METRICS
 from apps.routing.api.shapes import EndpointShape, RouteOfGroupShape
 from apps.workloads.policy.faults import Outcome
+from apps.workloads.services import Did
 
 
 def _values(kind: Any) -> list[str]:
@@ -61,7 +62,12 @@ class WorkerBody(Shape):
 
 
 class HealthCheckShape(Shape):
-    type = serializers.ChoiceField(choices=TYPES, required=False)
+    type = serializers.ChoiceField(
+        choices=(*TYPES, ENGINE_AWARE),
+        required=False,
+        help_text="engine: http that also knows what its engine says of loading and of its work; by itself "
+        "for an engine of the catalog",
+    )
     path = serializers.CharField(max_length=500, required=False)
     port = serializers.IntegerField(min_value=0, max_value=65535, required=False)
     interval_seconds = serializers.FloatField(min_value=1, max_value=3600, required=False)
@@ -176,6 +182,7 @@ class TaskShape(Shape):
     estimated_gpu_memory_mb = serializers.IntegerField(allow_null=True)
     node = serializers.CharField(allow_null=True)
     running_since = serializers.DateTimeField(allow_null=True)
+    wake_requested = serializers.BooleanField(help_text="it sleeps, and wakes as soon as it can")
     reason = ReasonShape(allow_null=True)
     refusals = ReasonShape(many=True)
     last_error = LastErrorShape(allow_null=True)
@@ -234,17 +241,45 @@ class DeletedShape(Shape):
     next = ReasonShape()
 
 
-class StoppedShape(Shape):
+class ActShape(Shape):
+    """What an action did and what comes next; a repeat did nothing and says so."""
+
     id = serializers.CharField()
     status = serializers.ChoiceField(choices=STATES)
+    did = serializers.ChoiceField(choices=_values(Did))
+    code = serializers.CharField(help_text="why it did that")
+    params = serializers.DictField()
+    text = serializers.CharField(help_text="the code, in the caller's language")
+    next = ReasonShape()
+
+
+class TaskActShape(ActShape):
+    wake_requested = serializers.BooleanField(help_text="it sleeps, and wakes as soon as it can")
+
+
+class WokenShape(TaskActShape):
+    last_error = LastErrorShape(allow_null=True, help_text="of a wake that failed while the call waited")
+
+
+class StoppedShape(ActShape):
     stopping = serializers.IntegerField(help_text="tasks told to stop now")
     already = serializers.IntegerField(help_text="tasks that were stopped, or on their way")
 
 
-class StartedShape(Shape):
-    id = serializers.CharField()
-    status = serializers.ChoiceField(choices=STATES)
+class StartedShape(ActShape):
     starting = serializers.IntegerField(help_text="stopped or failed tasks that are placed anew")
+
+
+class ScaleBody(Shape):
+    replicas = serializers.IntegerField(
+        min_value=0,
+        max_value=MAX_REPLICAS_LIMIT,
+        help_text="within min_replicas and max_replicas",
+    )
+
+
+class ScaledShape(ActShape):
+    replicas = ReplicasShape()
 
 
 class FaultShape(Shape):

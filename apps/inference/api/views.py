@@ -81,41 +81,6 @@ class GroupDetail(GenericAPIView[Any]):
         return Response(answer, status=status.HTTP_202_ACCEPTED)
 
 
-class GroupStop(GenericAPIView[Any]):
-    scope = scopes.TENANT
-    serializer_class = shapes.StoppedShape
-    pagination_class = None
-
-    @extend_schema(
-        tags=["services"], operation_id="stop_service", request=None, responses={202: shapes.StoppedShape}
-    )
-    def post(self, request: Request, group_id: str) -> Response:
-        """Stop every task; the service, its route and its endpoint stay."""
-        viewer = viewer_of(request.user)
-        group = work.group_by_id(viewer, group_id, manage=True)
-        done = services.stop_group(actor=viewer, group=group, now=utc_now())
-        group.refresh_from_db()
-        return _stopped(group.public_id, group.state, done.moved, done.already)
-
-
-class GroupStart(GenericAPIView[Any]):
-    scope = scopes.TENANT
-    serializer_class = shapes.StartedShape
-    pagination_class = None
-
-    @extend_schema(
-        tags=["services"], operation_id="start_service", request=None, responses={202: shapes.StartedShape}
-    )
-    def post(self, request: Request, group_id: str) -> Response:
-        """Start stopped and failed tasks again, with a fresh count of rebuilds; repeatable."""
-        viewer = viewer_of(request.user)
-        group = work.group_by_id(viewer, group_id, manage=True)
-        started = services.start_group(actor=viewer, group=group, now=utc_now())
-        group.refresh_from_db()
-        answer = {"id": group.public_id, "status": group.state, "starting": started}
-        return Response(answer, status=status.HTTP_202_ACCEPTED)
-
-
 class GroupEvents(GenericAPIView[Any]):
     scope = scopes.TENANT
     serializer_class = shapes.EventShape
@@ -143,25 +108,3 @@ class TaskDetail(GenericAPIView[Any]):
         """One task: state, phase, attempt, node, reasons."""
         viewer = viewer_of(request.user)
         return Response(selectors.describe_one_task(viewer, work.task_by_id(viewer, task_id)))
-
-
-class TaskStop(GenericAPIView[Any]):
-    scope = scopes.TENANT
-    serializer_class = shapes.StoppedShape
-    pagination_class = None
-
-    @extend_schema(
-        tags=["services"], operation_id="stop_task", request=None, responses={202: shapes.StoppedShape}
-    )
-    def post(self, request: Request, task_id: str) -> Response:
-        """Stop one task; repeatable."""
-        viewer = viewer_of(request.user)
-        task = work.task_by_id(viewer, task_id, manage=True)
-        done = services.stop_task(actor=viewer, task=task, now=utc_now())
-        task.refresh_from_db()
-        return _stopped(task.public_id, task.state, done.moved, done.already)
-
-
-def _stopped(public_id: str, state: str, moved: int, already: int) -> Response:
-    answer = {"id": public_id, "status": state, "stopping": moved, "already": already}
-    return Response(answer, status=status.HTTP_202_ACCEPTED)

@@ -7,13 +7,22 @@ from typing import Any
 from django.db import transaction
 
 from agent.contract.codes import Code, reason
+from agent.contract.states import State
 from apps.core import audit
 from apps.routing import services as routing
 from apps.routing.models import InferenceEndpoint
 from apps.tenants.scope import Viewer
 from apps.tenants.trail import tenancy_of
 from apps.workloads.models import Task, TaskGroup
-from apps.workloads.services import StopOutcome, request_delete, request_stop, start_again
+from apps.workloads.services import (
+    Act,
+    Did,
+    StopOutcome,
+    request_delete,
+    request_stop,
+    said,
+    start_again,
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ def start_group(*, actor: Viewer, group: TaskGroup, now: datetime) -> int:
     return started
 
 
-def stop_task(*, actor: Viewer, task: Task, now: datetime) -> StopOutcome:
+def stop_task(*, actor: Viewer, task: Task, now: datetime) -> Act:
     """Ask one task of a manageable group to stop."""
     with transaction.atomic():
         outcome = request_stop(actor=actor, tasks=[task], why=reason(Code.STOP_REQUESTED), now=now)
@@ -82,7 +91,15 @@ def stop_task(*, actor: Viewer, task: Task, now: datetime) -> StopOutcome:
                 tenant=tenancy_of(task.group.tenant),
                 before={"state": task.state},
             )
-    return outcome
+        after = State(Task.objects.values_list("state", flat=True).get(pk=task.pk))
+    if outcome.moved:
+        if after == State.STOPPED:
+            return Act(Did.STOPPED, said("stopped_at_once"), said("next_nothing"))
+        return Act(Did.STOPPING, said(Code.STOP_REQUESTED), said("next_node_confirms"))
+    if after in (State.STOPPED, State.COMPLETED):
+        code = "already_stopped" if after == State.STOPPED else "already_ended"
+        return Act(Did.NOTHING, said(code), said("next_nothing"))
+    return Act(Did.NOTHING, said("already_stopping"), said("next_node_confirms"))
 
 
 def _note(actor: Viewer, verb: str, group: TaskGroup, **values: Any) -> None:

@@ -3,11 +3,13 @@
 Each may be repeated without harm and answers what it did and what comes next.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 
 from django.db import transaction
 
 from apps.core import audit
+from apps.core.errors import Conflict
 from apps.tenants.scope import Viewer
 from apps.tenants.trail import tenancy_of
 from apps.workloads import services as work
@@ -29,6 +31,28 @@ def wake_task(*, actor: Viewer, task: Task, now: datetime) -> Act:
         act = work.request_wake(by=actor.name, task=task, now=now)
         _note_task(actor, "wake_task", task, act)
     return act
+
+
+def sleep_service(*, actor: Viewer, group: TaskGroup, now: datetime) -> list[Act]:
+    """Put every replica of a manageable group to sleep that can; those that can not are passed over."""
+    return _each(sleep_task, actor, group, now)
+
+
+def wake_service(*, actor: Viewer, group: TaskGroup, now: datetime) -> list[Act]:
+    """Wake every replica of a manageable group that sleeps. Raises Refusal 403 `tenant_suspended`."""
+    return _each(wake_task, actor, group, now)
+
+
+def _each(act: Callable[..., Act], actor: Viewer, group: TaskGroup, now: datetime) -> list[Act]:
+    """What was done; without what was so already."""
+    done = []
+    with transaction.atomic():
+        for task in group.tasks.select_related("group__tenant").order_by("rank"):
+            try:
+                done.append(act(actor=actor, task=task, now=now))
+            except Conflict:
+                continue
+    return [one for one in done if one.did is not Did.NOTHING]
 
 
 def _note_task(actor: Viewer, verb: str, task: Task, act: Act) -> None:

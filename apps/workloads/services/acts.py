@@ -23,6 +23,7 @@ class Did(StrEnum):
     STOPPED = "stopped"
     STARTING = "starting"
     SCALED = "scaled"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True)

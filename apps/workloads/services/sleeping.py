@@ -12,7 +12,7 @@ from django.db.models import F
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.states import Desired, Phase, State, TaskType
-from apps.core import hints
+from apps.core import hints, versions
 from apps.core.errors import Conflict, NotFound, Refusal
 from apps.fleet.models import Duty, Liveness
 from apps.fleet.selectors import is_online
@@ -87,8 +87,17 @@ def order_sleep(task: Task, now: datetime) -> bool:
     done = ordered.update(
         phase=Phase.LEAVING, version=F("version") + 1, deadline_at=now + timedelta(seconds=seconds)
     )
+    versions.bump()  # nobody waits for it to be called back any more
     _look(task)
     return bool(done)
+
+
+def note_quiet(task: Task) -> bool:
+    """No gateway has, or can still get, a call of a task that has left the routes: its node need not wait for
+    an engine that does not say what it has in work. False where that was known."""
+    noted = Task.objects.filter(pk=task.pk, left_table__isnull=False).update(left_table=None)
+    _look(task)
+    return bool(noted)
 
 
 def call_back(task: Task, by: str, now: datetime) -> bool:
@@ -158,9 +167,10 @@ def _awake_soon(task: Task) -> Act:
 def _call_or_wait(task: Task, by: str, now: datetime) -> Act:
     if call_back(task, by, now):
         return Act(Did.SERVING, said(Code.STILL_USED), said("next_serves"))
-    if task.desired == Desired.SLEEP:
+    new = task.desired == Desired.SLEEP
+    if new:
         _wish(task, Desired.RUN, reason(Code.WAKE_REQUESTED), by, now)
-    return Act(Did.NOTED, said("wake_after_sleep"), said("next_wakes_by_itself"))
+    return Act(_noted(new), said("wake_after_sleep"), said("next_wakes_by_itself"))
 
 
 def wake_sleeper(task: Task, by: str, now: datetime) -> Act:
@@ -175,10 +185,11 @@ def wake_sleeper(task: Task, by: str, now: datetime) -> Act:
             why = reason(Code.WAKE_NODE_OFFLINE, node=node)
         elif loan is not None:
             why = _lent(task, loan)
-        if task.desired != Desired.RUN or task.reason_code != why.code:
+        new = task.desired != Desired.RUN or task.reason_code != why.code
+        if new:
             _wish(task, Desired.RUN, why, by, now)
             hints.kick("recovery.sweep")
-        return Act(Did.NOTED, Said(why.code, dict(why.params)), said("next_wakes_by_itself"))
+        return Act(_noted(new), Said(why.code, dict(why.params)), said("next_wakes_by_itself"))
     if step is Step.REPLACE:
         return _place_anew(task, claim, by, now)
     rebuilds = step is Step.REBUILD
@@ -193,6 +204,10 @@ def wake_sleeper(task: Task, by: str, now: datetime) -> Act:
     transition(waking, actor=by, now=now)
     _look(task)
     return Act(Did.WAKING, said(code), _wakes(task))
+
+
+def _noted(new: bool) -> Did:
+    return Did.NOTED if new else Did.NOTHING
 
 
 def _bed(task: Task, claim: Claim | None, loan: Loan | None, now: datetime) -> Bed:

@@ -80,7 +80,9 @@ def test_stopping_a_group_keeps_route_and_endpoint(post: Post, client_of_member:
     run_it(made["id"])
     answer = client_of_member.post(f"{URL}/{made['id']}/stop")
     assert answer.status_code == 202
-    assert answer.json() == {"id": made["id"], "status": "stopping", "stopping": 1, "already": 0}
+    told = answer.json()
+    assert (told["status"], told["did"], told["stopping"], told["already"]) == ("stopping", "stopping", 1, 0)
+    assert (told["code"], told["next"]["code"]) == ("stopping_tasks", "next_node_confirms")
     again = client_of_member.post(f"{URL}/{made['id']}/stop").json()
     assert (again["stopping"], again["already"]) == (0, 1)
     shown = client_of_member.get(f"{URL}/{made['id']}").json()
@@ -94,7 +96,8 @@ def test_stopping_a_waiting_task_is_done_at_once(post: Post, client_of_member: A
     made = post().json()
     task = made["tasks"][0]["id"]
     answer = client_of_member.post(f"/api/v1/tasks/{task}/stop").json()
-    assert answer == {"id": task, "status": "stopped", "stopping": 1, "already": 0}
+    assert (answer["id"], answer["status"], answer["did"]) == (task, "stopped", "stopped")
+    assert (answer["code"], answer["next"]["code"]) == ("stopped_at_once", "next_nothing")
     assert client_of_member.get(f"/api/v1/tasks/{task}").json()["status"] == "stopped"
 
 
@@ -106,7 +109,8 @@ def test_what_was_stopped_is_started_again_and_says_that_somebody_asked(
     client_of_member.post(f"{URL}/{made['id']}/stop")
     answer = client_of_member.post(f"{URL}/{made['id']}/start")
     assert answer.status_code == 202
-    assert answer.json() == {"id": made["id"], "status": "pending", "starting": 1}
+    told = answer.json()
+    assert (told["status"], told["did"], told["starting"]) == ("pending", "starting", 1)
     assert client_of_member.post(f"{URL}/{made['id']}/start").json()["starting"] == 0, "a repeat is harmless"
     *_, last = client_of_member.get(f"{URL}/{made['id']}/events").json()["items"]
     assert (last["reason"]["code"], last["actor"]) == ("start_requested", member.username)

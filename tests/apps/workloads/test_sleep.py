@@ -138,7 +138,7 @@ def test_woken_while_its_node_is_offline_nothing_moves_and_recovery_rebuilds_it_
     assert (act.did, act.why.code, act.next.code) == (Did.NOTED, "wake_node_offline", "next_wakes_by_itself")
     assert act.why.params["node"] == node.name
     assert (fresh(task).state, task.desired) == (State.SLEEPING, Desired.RUN) and held() == (1, 1)
-    assert wake(task).did == Did.NOTED and services.wake_waiting(lease=life.lease, now=LATER) == 0
+    assert wake(task).did == Did.NOTHING and services.wake_waiting(lease=life.lease, now=LATER) == 0
     assert Event.objects.filter(code=Code.WAKE_NODE_OFFLINE).count() == 1
     assert services.lose_nodes(lease=life.lease, node_ids=[node.pk], now=LATER) == 1
     assert (fresh(task).state, task.node, task.rebuilds) == (State.PENDING, None, 0)
@@ -288,9 +288,9 @@ def test_a_wake_while_it_falls_asleep_calls_it_back_or_follows_the_sleep(life: L
     services.leave_routes(task, "idle", reason(Code.IDLE, idle_minutes=5), NOW)
     assert wake(task).did == Did.SERVING and fresh(task).state == State.RUNNING
     sleep(task)
-    for _ in range(2):
+    for did in (Did.NOTED, Did.NOTHING):
         act = wake(task)
-        assert (act.did, act.why.code) == (Did.NOTED, "wake_after_sleep")
+        assert (act.did, act.why.code) == (did, "wake_after_sleep")
     assert (fresh(task).state, orders(node)) == (State.DRAINING, [(Desired.STOP, True)])
     life.report(task, node, Observed.ASLEEP)
     assert (task.state, task.desired) == (State.SLEEPING, Desired.RUN)
