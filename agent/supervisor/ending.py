@@ -72,7 +72,7 @@ def conclude(
     lines: list[str] = []
     if a.instance is not None:
         lines = read_last_lines(around.runtime.log_file(*a.key), LAST_LINES, a.secrets)
-        around.runtime.forget(a.instance, again=again)
+        around.runtime.forget(a.instance, again=again or observed is Observed.EXITED)
     around.logs.finish(a.task_id, a.attempt, final=observed is Observed.GONE and not again)
     a.instance = a.health = a.spec = None
     a.stage = Stage.GONE if observed is Observed.GONE else Stage.EXITED

@@ -153,8 +153,8 @@ class Supervisor:
 
     def _advance(self, a: Attempt, now: float) -> None:
         why = self._why_not(a, now)
-        if why is None and a.sleep is not None and a.stage in (Stage.WANTED, Stage.STARTING):
-            why = reason(Code.CONTAINER_GONE)  # to sleep, and nothing of it is here
+        if why is None and a.sleep is not None and a.stage in (Stage.WANTED, Stage.STARTING, Stage.EXITED):
+            why = reason(Code.CONTAINER_GONE)  # to sleep, and nothing of it is here, or not any more
         if a.stage is Stage.WANTED:
             self._advance_wanted(a, why, now)
         elif a.stage is Stage.CLAIMING:
@@ -172,7 +172,7 @@ class Supervisor:
                 begin_wake(self._around, a)
         elif a.stage is Stage.EXITED:
             if why is not None and not self._around.leaving:
-                conclude(self._around, a, now, Observed.GONE, why=why)
+                conclude(self._around, a, now, Observed.GONE, why=why, again=a.sleep is not None)
         else:
             self._advance_gone(a, now)
 
