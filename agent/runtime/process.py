@@ -97,8 +97,13 @@ class ProcessRuntime:
         self._require_free(port)
         name = f"{spec.task_id}.{spec.attempt}"
         child = self._spawn([setpriv, "--pdeathsig", "KILL", "--", *command], spec, engine)
+        try:
+            PidFile.for_process(child.pid).write(self._state_dir.processes / f"{name}.json")
+        except OSError as error:  # nobody would know of it: not this run, since it has failed, nor the next
+            proctable.kill_session(child.pid)
+            child.wait()
+            raise StartRefused(reason(Code.START_FAILED, why=f"its pid file: {error.strerror}")) from error
         self._processes[name] = child
-        PidFile.for_process(child.pid).write(self._state_dir.processes / f"{name}.json")
         log.info("started %s with %s as process %d on port %d", name, engine.name, child.pid, port)
         return Instance(task_id=spec.task_id, attempt=spec.attempt, name=name, host_ports=[port])
 

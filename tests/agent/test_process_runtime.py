@@ -94,6 +94,27 @@ def test_port_that_is_held_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.req("AGENT-03", "AGENT-09")
+def test_an_engine_that_can_not_be_written_down_does_not_live_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: its attempt has failed, so nobody would ever end it."""
+    here = runtime(tmp_path)
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def spawn(*_: object) -> subprocess.Popen[bytes]:
+        begun.append(subprocess.Popen(["sleep", "600"], start_new_session=True))
+        return begun[0]
+
+    monkeypatch.setattr(here, "_command", lambda *_: [])
+    monkeypatch.setattr(here, "_spawn", spawn)
+    monkeypatch.setattr(PidFile, "write", lambda *_: os.close(os.open("/dev/full/x", os.O_WRONLY)))
+    with pytest.raises(StartRefused) as refused:
+        here.start(make_spec(ports=[PortMapping(8080, 0)]))
+    assert "pid file" in str(refused.value.reason.params["why"])
+    assert begun[0].poll() is not None
+
+
 @pytest.mark.req("AGENT-03")
 def test_context_beyond_the_machine_fails_by_name(tmp_path: Path) -> None:
     make_tiny_model(tmp_path / "tiny")
