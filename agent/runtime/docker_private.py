@@ -52,7 +52,11 @@ class PrivateImages:
         token = secrets.token_hex(8)
         with self._lock:
             self._record.fetches[token] = Fetch(image, here)
-            self._save()
+            try:
+                self._save()
+            except OSError:  # what it does not bring would be marked for ever
+                del self._record.fetches[token]
+                raise
         return token
 
     def fetches(self) -> dict[str, Fetch]:

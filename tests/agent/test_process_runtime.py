@@ -109,8 +109,11 @@ def test_an_engine_that_can_not_be_written_down_does_not_live_on(
     monkeypatch.setattr(here, "_command", lambda *_: [])
     monkeypatch.setattr(here, "_spawn", spawn)
     monkeypatch.setattr(PidFile, "write", lambda *_: os.close(os.open("/dev/full/x", os.O_WRONLY)))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        ports = [PortMapping(8080, probe.getsockname()[1])]
     with pytest.raises(StartRefused) as refused:
-        here.start(make_spec(ports=[PortMapping(8080, 0)]))
+        here.start(make_spec(ports=ports))
     assert "pid file" in str(refused.value.reason.params["why"])
     assert begun[0].poll() is not None
 

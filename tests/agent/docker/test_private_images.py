@@ -161,6 +161,18 @@ def test_fetch_that_the_agents_end_cut_short_marks_its_image(tmp_path: Path) -> 
 
 
 @pytest.mark.req("AGENT-19")
+def test_fetch_that_a_full_disk_kept_from_beginning_marks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = PrivateImages(tmp_path / "private-images.json")
+    with monkeypatch.context() as full:
+        full.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(OSError):
+            record.begin("a/b:1", [])
+    assert record.fetches() == {}
+
+
+@pytest.mark.req("AGENT-19")
 def test_record_that_cannot_be_read_stops_the_agent(tmp_path: Path) -> None:
     file = tmp_path / "private-images.json"
     file.write_text("{")
