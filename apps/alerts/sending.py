@@ -34,6 +34,10 @@ TLS = "webhook_tls"
 REFUSED = "webhook_refused"
 BAD_URL = "bad_webhook_url"
 
+# NAT64 (RFC 6052, and RFC 8215 for a network's own), and the first form that IPv4 had in IPv6.
+_WITH_IPV4 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
+_OWN_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
+
 Resolver = Callable[..., list[Any]]
 """As socket.getaddrinfo."""
 
@@ -221,5 +225,17 @@ def _split(url: str) -> SplitResult | None:
 def _may_go_to(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     if settings.WEBHOOK_ALLOW_PRIVATE:
         return True
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_global and not (mapped or address).is_multicast
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.is_site_local or address in _OWN_NAT64:
+            return False
+        address = _ipv4_in(address) or address
+    return address.is_global and not address.is_multicast
+
+
+def _ipv4_in(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Whom a network with a translator reaches by this address: a public one may stand for a private one."""
+    if address.ipv4_mapped or address.sixtofour:
+        return address.ipv4_mapped or address.sixtofour
+    if any(address in network for network in _WITH_IPV4):
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return None

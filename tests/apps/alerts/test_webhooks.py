@@ -298,6 +298,11 @@ def test_a_redirect_is_not_followed(actor, there):
         "http://127.0.0.1/",
         "http://[::1]/",
         "http://[::ffff:10.0.0.1]/",
+        "http://[64:ff9b::a00:1]/",  # 10.0.0.1 behind a translator
+        "http://[64:ff9b:1::808:808]/",
+        "http://[2002:a00:1::1]/",
+        "http://[::a00:1]/",
+        "http://[fec0::1]/",
         "http://169.254.169.254/latest",
         "http://10.0.0.8/",
     ],
@@ -307,6 +312,13 @@ def test_addresses_that_are_refused(actor, url):
         make(actor, url)
     assert [error.field for error in refused.value.errors] == ["url"]
     assert not Webhook.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "host", ["8.8.8.8", "[2606:4700::1111]", "[::ffff:8.8.8.8]", "[64:ff9b::808:808]", "[2002:808:808::1]"]
+)
+def test_public_addresses_are_taken(host):
+    assert sending.check_url(f"https://{host}/") == ""
 
 
 def test_a_name_that_leads_inside_gets_nothing():
