@@ -21,6 +21,7 @@ from apps.tenants.scope import Viewer
 from apps.workloads.models import Event, Task, TaskGroup
 from apps.workloads.policy.moves import ENDED, is_wake_requested
 from apps.workloads.selectors import engine_of, template_of
+from apps.workloads.services import Act
 
 Params = Mapping[str, Any]
 
@@ -189,6 +190,12 @@ def _visible_names(viewer: Viewer, names: set[str]) -> set[str]:
 def tell(code: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
     """A reason with its sentence in the active language; None for no reason."""
     return {"code": code, "params": dict(params), "text": texts.say(code, params)} if code else None
+
+
+def told(acts: Iterable[Act], nothing: str) -> list[str]:
+    """What actions did and what comes next, as sentences, each once; that of `nothing` where none did."""
+    sentences = [" ".join(texts.say(part.code, part.params) for part in (act.why, act.next)) for act in acts]
+    return list(dict.fromkeys(sentences)) or [texts.say(nothing)]
 
 
 def _safe(params: dict[str, Any], seen: set[str]) -> dict[str, Any]:

@@ -2,27 +2,38 @@
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.utils.html import format_html_join
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from unfold.decorators import action, display
+from unfold.widgets import UnfoldAdminIntegerFieldWidget
 
 from agent.contract.states import Desired, State
-from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, state_label, to_the_second
+from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, state_label, tell_refusal, to_the_second
 from apps.core import texts
 from apps.core.clock import utc_now
+from apps.core.errors import Refusal
 from apps.inference import services
 from apps.inference.explain import explain
 from apps.inference.faults import describe_faults, faults_of
+from apps.inference.selectors import describe, told
 from apps.routing.models import ModelRoute
 from apps.tenants.scope import SYSTEM, viewer_of
 from apps.workloads.models import Event, Task, TaskGroup
 
 SHOWN_FAULTS = 20
+
+
+class ScaleForm(forms.Form):
+    """Its bounds are the service's own, which the service checks."""
+
+    replicas = forms.IntegerField(label=_("Replicas"), min_value=0, widget=UnfoldAdminIntegerFieldWidget())
 
 
 class TaskRows(ReadOnlyRows):
@@ -72,7 +83,7 @@ class TaskGroupAdmin(ReadOnlyAdmin):
     list_select_related = ["tenant"]
     date_hierarchy = "created_at"
     inlines = [TaskRows, RouteRows, EventRows]
-    actions_detail = ["stop", "start", "delete_group"]
+    actions_detail = ["sleep", "wake", "scale", "stop", "start", "delete_group"]
     actions = ["stop_selected"]
     fieldsets = (
         (
@@ -122,7 +133,7 @@ class TaskGroupAdmin(ReadOnlyAdmin):
     def replicas(self, row: TaskGroup) -> str:
         tasks = row.tasks.all()
         ready = sum(task.state == State.RUNNING for task in tasks)
-        return f"{ready} / {sum(task.desired == Desired.RUN for task in tasks)}"
+        return f"{ready} / {sum(task.desired != Desired.STOP for task in tasks)}"
 
     @display(description=_("what comes next"))
     def explanation(self, row: TaskGroup) -> str:
@@ -138,6 +149,64 @@ class TaskGroupAdmin(ReadOnlyAdmin):
     def shown_warnings(self, row: TaskGroup) -> str:
         sentences = [(texts.say(w.code, w.params),) for w in row.warning_rows.all()]
         return format_html_join("", "<p>{}</p>", sentences) or "-"
+
+    @action(description=_("Sleep"), url_path="sleep", permissions=["operate"])
+    def sleep(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        group = self.found(request, object_id)
+
+        def act() -> str:
+            done = services.sleep_service(actor=viewer_of(request.user), group=group, now=utc_now())
+            return " ".join(told(done, "nothing_to_sleep"))
+
+        return self.ask_then(
+            request,
+            title=_("Put %(name)s to sleep") % {"name": group.name},
+            question=_("Running calls end, then its containers stop; places and cards stay reserved."),
+            button=_("Sleep"),
+            back=self.page_of(group),
+            act=act,
+        )
+
+    @action(description=_("Wake"), url_path="wake", permissions=["operate"])
+    def wake(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        group = self.found(request, object_id)
+
+        def act() -> str:
+            done = services.wake_service(actor=viewer_of(request.user), group=group, now=utc_now())
+            return " ".join(told(done, "nothing_to_wake"))
+
+        return self.ask_then(
+            request,
+            title=_("Wake %(name)s") % {"name": group.name},
+            question=_("What sleeps of it starts again; calls reach it when it is ready."),
+            button=_("Wake"),
+            back=self.page_of(group),
+            act=act,
+        )
+
+    @action(description=_("Scale"), url_path="scale", permissions=["operate"])
+    def scale(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        group = self.found(request, object_id)
+        present = describe(SYSTEM, group)["replicas"]["current"]
+        form = ScaleForm(request.POST or None, initial={"replicas": present})
+        if request.method == "POST" and form.is_valid():
+            replicas, actor = form.cleaned_data["replicas"], viewer_of(request.user)
+            try:
+                act = services.scale_service(actor=actor, group=group, replicas=replicas, now=utc_now())
+            except Refusal as refusal:
+                tell_refusal(request, refusal)
+            else:
+                self.message_user(request, " ".join(told([act], "")))
+                return redirect(self.page_of(group))
+        return self.show(
+            request,
+            "console/confirm.html",
+            _("Scale %(name)s") % {"name": group.name},
+            question=_("Replicas that are taken away end their running calls first; 0 leaves one asleep."),
+            form=form,
+            button=_("Scale"),
+            back=self.page_of(group),
+        )
 
     @action(description=_("Stop"), url_path="stop", permissions=["operate"])
     def stop(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -13,6 +13,7 @@ from apps.console.admin.groups import told_to_stop
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.inference import services
+from apps.inference.selectors import told
 from apps.tenants.scope import viewer_of
 from apps.workloads.models import Claim, Task
 
@@ -33,7 +34,7 @@ class TaskAdmin(ReadOnlyAdmin):
     list_select_related = ["group", "node"]
     change_form_outer_after_template = "console/task_log.html"
     inlines = [ClaimRows]
-    actions_detail = ["stop"]
+    actions_detail = ["sleep", "wake", "stop"]
     actions = ["stop_selected"]
     fieldsets = (
         (
@@ -98,6 +99,40 @@ class TaskAdmin(ReadOnlyAdmin):
     def env_names(self, row: Task) -> str:
         # Values may be secrets of the tenant; their names suffice to mend a typing error.
         return ", ".join(sorted(row.env)) or "-"
+
+    @action(description=_("Sleep"), url_path="sleep", permissions=["operate"])
+    def sleep(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        task = self.found(request, object_id)
+
+        def act() -> str:
+            done = services.sleep_task(actor=viewer_of(request.user), task=task, now=utc_now())
+            return " ".join(told([done], ""))
+
+        return self.ask_then(
+            request,
+            title=_("Put %(name)s to sleep") % {"name": task.name},
+            question=_("Running calls end, then its container stops; place and cards stay reserved."),
+            button=_("Sleep"),
+            back=self.page_of(task),
+            act=act,
+        )
+
+    @action(description=_("Wake"), url_path="wake", permissions=["operate"])
+    def wake(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        task = self.found(request, object_id)
+
+        def act() -> str:
+            done = services.wake_task(actor=viewer_of(request.user), task=task, now=utc_now())
+            return " ".join(told([done], ""))
+
+        return self.ask_then(
+            request,
+            title=_("Wake %(name)s") % {"name": task.name},
+            question=_("What sleeps of it starts again; calls reach it when it is ready."),
+            button=_("Wake"),
+            back=self.page_of(task),
+            act=act,
+        )
 
     @action(description=_("Stop"), url_path="stop", permissions=["operate"])
     def stop(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -12,12 +12,12 @@ from rest_framework.response import Response
 
 from agent.contract.states import Desired, State
 from apps.core import scopes
-from apps.core.bodies import Fields, body_of
+from apps.core.bodies import body_of
 from apps.core.clock import utc_now
 from apps.core.errors import FieldError, Invalid
 from apps.inference import selectors, services
 from apps.inference.api import shapes
-from apps.inference.validation.forms import MAX_REPLICAS_LIMIT
+from apps.inference.validation.replicas import read_scale_body
 from apps.tenants.scope import viewer_of
 from apps.workloads import selectors as work
 from apps.workloads.models import Task, TaskGroup
@@ -80,22 +80,10 @@ class GroupScale(Acting):
         serves ends its running calls first, and what does not serve goes first. 0 leaves one asleep."""
         viewer = viewer_of(request.user)
         group = work.group_by_id(viewer, group_id, manage=True)
-        replicas = _replicas_asked(body_of(request))
+        replicas = read_scale_body(body_of(request))
         act = services.scale_service(actor=viewer, group=group, replicas=replicas, now=utc_now())
         group = work.group_by_id(viewer, group_id)
         return _answer(group, act, replicas=selectors.describe(viewer, group)["replicas"])
-
-
-def _replicas_asked(body: dict[str, Any]) -> int:
-    errors: list[FieldError] = []
-    fields = Fields(body, errors)
-    replicas = fields.integer("replicas", 0, MAX_REPLICAS_LIMIT)
-    if not fields.sent("replicas"):
-        fields.refuse("replicas", "required")
-    fields.close()
-    if errors or replicas is None:
-        raise Invalid(errors)
-    return replicas
 
 
 class TaskSleep(Acting):

@@ -35,21 +35,21 @@ def wake_task(*, actor: Viewer, task: Task, now: datetime) -> Act:
 
 def sleep_service(*, actor: Viewer, group: TaskGroup, now: datetime) -> list[Act]:
     """Put every replica of a manageable group to sleep that can; those that can not are passed over."""
-    return _each(sleep_task, actor, group, now)
+    return _each(group, lambda task: sleep_task(actor=actor, task=task, now=now))
 
 
 def wake_service(*, actor: Viewer, group: TaskGroup, now: datetime) -> list[Act]:
     """Wake every replica of a manageable group that sleeps. Raises Refusal 403 `tenant_suspended`."""
-    return _each(wake_task, actor, group, now)
+    return _each(group, lambda task: wake_task(actor=actor, task=task, now=now))
 
 
-def _each(act: Callable[..., Act], actor: Viewer, group: TaskGroup, now: datetime) -> list[Act]:
+def _each(group: TaskGroup, act: Callable[[Task], Act]) -> list[Act]:
     """What was done; without what was so already."""
     done = []
     with transaction.atomic():
         for task in group.tasks.select_related("group__tenant").order_by("rank"):
             try:
-                done.append(act(actor=actor, task=task, now=now))
+                done.append(act(task))
             except Conflict:
                 continue
     return [one for one in done if one.did is not Did.NOTHING]

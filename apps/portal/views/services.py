@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from agent.contract.states import State, TaskType
 from apps.core.clock import utc_now
 from apps.core.errors import Refusal
 from apps.core.scopes import SIGNED_IN, TENANT
@@ -18,6 +19,7 @@ from apps.inference import selectors as inference
 from apps.inference import services
 from apps.inference.explain import explain
 from apps.inference.faults import describe_faults, faults_of
+from apps.inference.validation.replicas import read_replicas
 from apps.portal.forms import CreateServiceForm, tenant_choices
 from apps.portal.pages import is_fragment, page
 from apps.tenants import scope
@@ -77,6 +79,9 @@ def detail(request: HttpRequest, group_id: str) -> HttpResponse:
         "base_url": _base_url(request),
         "poll_s": settings.PORTAL_POLL_S,
         "may_change": scope.manageable(viewer, TaskGroup.objects.filter(pk=group.pk)).exists(),
+        "may_sleep": any(task["status"] == State.RUNNING for task in service["tasks"]),
+        "may_wake": any(task["status"] == State.SLEEPING for task in service["tasks"]),
+        "may_scale": service["task_type"] == TaskType.INFERENCE,
         "may_start": any(task["status"] in STARTABLE for task in service["tasks"]),
         "may_stop": any(task["status"] in STOPPABLE for task in service["tasks"]),
         "is_fragment": is_fragment(request),
@@ -117,6 +122,43 @@ def stop(request: HttpRequest, group_id: str) -> HttpResponse:
         messages.success(request, text % {"n": outcome.moved})
     else:
         messages.success(request, _("Nothing to stop: it is stopped, or on its way there."))
+    return redirect("portal:service", group_id)
+
+
+@page(TENANT)
+@require_POST
+def sleep(request: HttpRequest, group_id: str) -> HttpResponse:
+    """Put every replica of a service to sleep that can."""
+    viewer = viewer_of(request.user)
+    group = workloads.group_by_id(viewer, group_id, manage=True)
+    done = services.sleep_service(actor=viewer, group=group, now=utc_now())
+    return _tell(request, group_id, inference.told(done, "nothing_to_sleep"))
+
+
+@page(TENANT)
+@require_POST
+def wake(request: HttpRequest, group_id: str) -> HttpResponse:
+    """Wake every replica of a service that sleeps; the page shows how far it is."""
+    viewer = viewer_of(request.user)
+    group = workloads.group_by_id(viewer, group_id, manage=True)
+    done = services.wake_service(actor=viewer, group=group, now=utc_now())
+    return _tell(request, group_id, inference.told(done, "nothing_to_wake"))
+
+
+@page(TENANT)
+@require_POST
+def scale(request: HttpRequest, group_id: str) -> HttpResponse:
+    """Give a service so many replicas."""
+    viewer = viewer_of(request.user)
+    group = workloads.group_by_id(viewer, group_id, manage=True)
+    replicas = read_replicas(request.POST.get("replicas", ""))
+    act = services.scale_service(actor=viewer, group=group, replicas=replicas, now=utc_now())
+    return _tell(request, group_id, inference.told([act], ""))
+
+
+def _tell(request: HttpRequest, group_id: str, sentences: list[str]) -> HttpResponse:
+    for sentence in sentences:
+        messages.success(request, sentence)
     return redirect("portal:service", group_id)
 
 

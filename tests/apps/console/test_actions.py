@@ -9,10 +9,10 @@ from django.urls import reverse
 
 from agent.contract.states import State
 from apps.core import versions
-from apps.fleet.models import JoinToken, Node
+from apps.fleet.models import JoinToken, Liveness, Node
 from apps.routing.models import InferenceEndpoint, ModelRoute
 from apps.tenants.models import ApiKey, Membership, Quota, Role, Tenant, User
-from apps.workloads.models import TaskGroup
+from apps.workloads.models import Loan, Task, TaskGroup
 from tests import factories
 
 
@@ -217,3 +217,43 @@ def test_actions_are_closed_to_staff_without_operator_rights(full: dict[str, Any
 
 def test_an_unknown_row_is_404(full: dict[str, Any], operator_client: Client) -> None:
     assert operator_client.post(reverse("admin:workloads_task_stop", args=[999999])).status_code == 404
+
+
+@pytest.mark.req("LIFE-04", "SLEEP-01", "SLEEP-02")
+def test_sleep_wake_and_scale_of_a_group_and_a_task(full: dict[str, Any], operator_client: Client) -> None:
+    group = factories.make_group(full["tenant"], full["member"], state=State.RUNNING, max_replicas=2)
+    node = factories.make_node()
+    Liveness.objects.filter(node=node).update(last_seen_at=factories.utc_now())
+    task = factories.make_task(group, state=State.RUNNING, phase="ready", attempt=1, node=node)
+    factories.make_claim(task, node, incarnation="run-1")
+
+    def told(page: str, pk: int, **form: Any) -> str:
+        return str(act(operator_client, page, pk, **form).content.decode())
+
+    assert "Asked to sleep" in told("workloads_task_sleep", task.pk)
+    assert "falling asleep already" in told("workloads_task_sleep", task.pk)
+    assert "Nothing to put to sleep" in told("workloads_taskgroup_sleep", group.pk)
+    Task.objects.filter(pk=task.pk).update(state=State.SLEEPING)
+    assert "Asked to wake" in told("workloads_taskgroup_wake", group.pk)
+    assert "waking already" in told("workloads_task_wake", task.pk)
+    assert "now has 2 replica(s)" in told("workloads_taskgroup_scale", group.pk, replicas="2")
+    assert "above max_replicas" in told("workloads_taskgroup_scale", group.pk, replicas="3")
+    assert group.tasks.count() == 2
+
+
+@pytest.mark.req("SLEEP-05")
+def test_an_operator_lends_a_sleepers_card_and_ends_the_loan(
+    full: dict[str, Any], operator_client: Client
+) -> None:
+    node = factories.make_node()
+    task = factories.make_task(full["group"], state=State.SLEEPING, attempt=1, node=node)
+    claim = factories.make_claim(task, node, incarnation="run-1")
+    borrower = factories.make_task(full["group"], name="night-training")
+    form = {"card": claim.cards.get().pk, "borrower": borrower.pk}
+    add = reverse("admin:workloads_loan_add")
+    assert operator_client.get(add).status_code == 200
+    operator_client.post(add, form)
+    loan = Loan.objects.get(borrower=borrower)
+    assert loan.card == claim.cards.get() and loan.until > loan.since
+    assert "has ended" in act(operator_client, "workloads_loan_end_loan", loan.pk).content.decode()
+    assert "had ended before" in act(operator_client, "workloads_loan_end_loan", loan.pk).content.decode()

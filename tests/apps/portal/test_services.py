@@ -291,6 +291,33 @@ def test_stop_start_and_delete_go_through(page: Client, tenant: Tenant, member: 
     assert page.get(address(group)).status_code == 404
 
 
+@pytest.mark.req("LIFE-04", "SLEEP-01")
+def test_sleep_wake_and_scale_go_through_and_say_what_comes_next(
+    page: Client, tenant: Tenant, member: User
+) -> None:
+    group = factories.make_group(tenant, member, state=State.RUNNING, max_replicas=3)
+    node = factories.make_node()
+    task = factories.make_task(group, state=State.RUNNING, phase="ready", attempt=1, node=node)
+    factories.make_claim(task, node, incarnation="run-1")
+    shown = page.get(address(group)).content.decode()
+    assert 'id="sleep"' in shown and 'id="scale"' in shown and 'id="wake"' not in shown
+    text = page.post(address(group, "service_sleep"), follow=True).content.decode()
+    assert "Asked to sleep" in text and "takes no new calls" in text
+    assert (
+        "Nothing to put to sleep" in page.post(address(group, "service_sleep"), follow=True).content.decode()
+    )
+    Task.objects.update(state=State.SLEEPING)
+    text = page.get(address(group)).content.decode()
+    assert 'id="wake"' in text and 'id="sleep"' not in text
+    text = page.post(address(group, "service_wake"), follow=True).content.decode()
+    assert "is offline" in text and "wakes by itself" in text  # a node that was never heard of now
+    text = page.post(address(group, "service_scale"), {"replicas": "3"}, follow=True).content.decode()
+    assert "now has 3 replica(s)" in text and group.tasks.count() == 3
+    for wrong in ("4", "many", "", "-1"):
+        assert page.post(address(group, "service_scale"), {"replicas": wrong}).status_code == 400
+    assert group.tasks.count() == 3
+
+
 def test_changes_need_a_post_with_a_token(member: User, service: TaskGroup) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(member)
