@@ -16,16 +16,15 @@ from apps.core import hints
 from apps.core.leases import Held
 from apps.fleet.models import Card, Duty, Node
 from apps.workloads.models import Claim, Event, Task
-from apps.workloads.policy.moves import CLAIMABLE, ENDED
+from apps.workloads.policy.moves import CLAIMABLE, ENDED, SERVING
 from apps.workloads.services.creating import add_like, free_rank
 from apps.workloads.services.leaving import stop_one
 from apps.workloads.services.mending import each_task
 from apps.workloads.services.placing import Placement, PlacementClash, commit_placements
-from apps.workloads.services.reporting import end_attempt, live_claim, note_moments, release
+from apps.workloads.services.reporting import end_attempt, note_moments, release_untaken
 from apps.workloads.state import lock_groups, move_of, transition
 
 ACTOR = "upkeep"
-MOVABLE = frozenset({State.SCHEDULING, State.RUNNING, State.WAKING})
 
 
 def begin_replacement(*, lease: Held, placement: Placement, now: datetime) -> bool:
@@ -160,7 +159,7 @@ def evict_task(*, lease: Held, task: Task, now: datetime) -> bool:
         fresh = Task.objects.select_related("group", "node").filter(pk=task.pk).first()
         if fresh is None or fresh.node is None or fresh.version != task.version:
             return False
-        if fresh.state not in MOVABLE or not _take_off(fresh, fresh.node, Code.NODE_FORCED, now):
+        if fresh.state not in SERVING or not _take_off(fresh, fresh.node, Code.NODE_FORCED, now):
             return False
         hints.kick("scheduling.place")
     return True
@@ -181,16 +180,13 @@ def unplace_sleeper(*, lease: Held, task: Task, now: datetime) -> bool:
             node=None, reason_code=why.code, reason_params=why.params, version=F("version") + 1
         )
         note_moments(fresh, [why], by=ACTOR, now=now)
-        claim = live_claim(fresh)
-        if claim is not None and claim.incarnation == "":
-            release(claim, now=now)
+        release_untaken(fresh, now=now)
         hints.look(fresh.node.public_id)
     return True
 
 
 def _take_off(task: Task, node: Node, code: Code, now: datetime) -> bool:
     """Its node is told to stop the present attempt, which holds its room until the end is confirmed."""
-    claim = live_claim(task)
     leaving = move_of(
         task,
         State.PENDING,
@@ -201,8 +197,7 @@ def _take_off(task: Task, node: Node, code: Code, now: datetime) -> bool:
     )
     if not transition(leaving, actor=ACTOR, now=now):
         return False
-    if claim is not None and claim.incarnation == "":
-        release(claim, now=now)  # no run of an agent took it on: nothing exists there
+    release_untaken(task, now=now)
     hints.look(node.public_id)
     return True
 

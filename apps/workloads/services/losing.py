@@ -16,7 +16,7 @@ from apps.fleet.models import Card, Node
 from apps.workloads.models import CardClaim, Event, Task
 from apps.workloads.policy.moves import RUNS_ON_NODE, is_wake_requested
 from apps.workloads.services.mending import each_task
-from apps.workloads.services.reporting import last_error, live_claim, move_off, release
+from apps.workloads.services.reporting import last_error, move_off, release_untaken
 from apps.workloads.state import move_of, transition
 
 ACTOR = "recovery"
@@ -91,10 +91,9 @@ def _count_lately(now: datetime) -> int:
 def _lose_node(task: Task, node: Node, now: datetime) -> bool:
     seen = node.liveness.last_seen_at
     silent_s = int((now - seen).total_seconds()) if seen else None
-    claim = live_claim(task)
     sleeps_on = task.state == State.DRAINING and task.desired != Desired.STOP
-    if claim is not None and claim.incarnation == "" and not sleeps_on:
-        release(claim, now=now)  # nobody took it on, so nothing of it runs there
+    if not sleeps_on:
+        release_untaken(task, now=now)
     why = reason(Code.NODE_LOST, node=node.name, silent_s=silent_s)
     return move_off(task, why, actor=ACTOR, now=now)
 

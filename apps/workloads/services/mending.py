@@ -23,9 +23,8 @@ from apps.workloads.services.leaving import stop_one
 from apps.workloads.services.reporting import (
     ASLEEP_FIELDS,
     last_error,
-    live_claim,
     rebuild_after,
-    release,
+    release_untaken,
     run_timeout_s,
 )
 from apps.workloads.services.sleeping import call_back, wake_sleeper
@@ -222,9 +221,7 @@ def _fail(task: Task, why: Reason, now: datetime, last_lines: Callable[[Task], l
     failed = move_of(task, State.FAILED, why, phase=Phase.LEAVING, last_error=error)
     if not transition(failed, actor=ACTOR, now=now):
         return False
-    claim = live_claim(task)
-    if claim is not None and claim.incarnation == "":
-        release(claim, now=now)
+    release_untaken(task, now=now)
     return True
 
 

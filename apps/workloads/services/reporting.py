@@ -187,6 +187,14 @@ def release(claim: Claim, *, now: datetime) -> None:
         hints.kick("recovery.sweep")
 
 
+def release_untaken(task: Task, *, now: datetime) -> None:
+    """Free what a task's current attempt holds where no run of an agent took it on: nothing of it is on its
+    node."""
+    claim = live_claim(task)
+    if claim is not None and claim.incarnation == "":
+        release(claim, now=now)
+
+
 def is_back(claim: Claim, *, listed: bool) -> bool:
     """Whether its node shows a container that was held to be gone while its task sleeps or wakes."""
     kept = claim.attempt == claim.task.attempt and claim.task.state in (State.SLEEPING, State.WAKING)
