@@ -15,11 +15,12 @@ from django.db import DatabaseError
 from apps.core import hints
 from apps.core.leases import Held, LeaseLost
 from apps.core.ticks import tick
+from apps.scheduling.placements import placement_of
 from apps.scheduling.policy.decide import Planner, in_order
 from apps.scheduling.policy.plan import Placed, Plan
 from apps.scheduling.selectors import load_snapshot
 from apps.workloads import services
-from apps.workloads.services import Placement, PlacementClash
+from apps.workloads.services import PlacementClash
 
 log = logging.getLogger("heteroflow.scheduling")
 
@@ -83,7 +84,7 @@ def _commit(lease: Held, plan: Plan, now: datetime, pulse: _Pulse) -> set[int]:
         return set()
     try:
         moved = services.commit_placements(
-            lease=lease, placements=[_as_placement(item) for item in plan.placements], now=now
+            lease=lease, placements=[placement_of(item) for item in plan.placements], now=now
         )
     except LeaseLost:
         raise
@@ -101,7 +102,7 @@ def _commit_each(lease: Held, placements: list[Placed], now: datetime, pulse: _P
     for item in placements:
         pulse()
         try:
-            moved |= services.commit_placements(lease=lease, placements=[_as_placement(item)], now=now)
+            moved |= services.commit_placements(lease=lease, placements=[placement_of(item)], now=now)
         except LeaseLost:
             raise
         except PlacementClash:
@@ -118,14 +119,3 @@ def _note_refusals(lease: Held, plan: Plan, now: datetime) -> None:
         raise
     except Exception:  # reasons are for people; placing goes on without them
         log.exception("why %s tasks wait could not be noted", len(plan.refusals))
-
-
-def _as_placement(item: Placed) -> Placement:
-    return Placement(
-        task_id=item.task_id,
-        version=item.version,
-        node_id=item.node_id,
-        cards=item.cards,
-        percent=item.percent,
-        host_ports=item.host_ports,
-    )

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -20,21 +21,19 @@ from apps.core.leases import Held, LeaseLost
 from apps.core.ticks import tick
 from apps.fleet.models import Duty, Node
 from apps.fleet.services import note_duty
+from apps.scheduling.placements import placement_of
 from apps.scheduling.policy.decide import Planner
-from apps.scheduling.policy.plan import Placed
 from apps.scheduling.policy.snapshot import TaskView
 from apps.scheduling.selectors import load_snapshot_of
-from apps.upkeep.policy.pairs import Side, Step, judge
+from apps.upkeep.policy.pairs import Choice, Side, judge
 from apps.upkeep.policy.turns import Serving, in_turn
 from apps.workloads import services as work
 from apps.workloads.models import Task
-from apps.workloads.policy.moves import CLAIMABLE, RUNS_ON_NODE
+from apps.workloads.policy.moves import CLAIMABLE, RUNS_ON_NODE, SERVING
 from apps.workloads.policy.rebuilding import GIVEN_UP
 from apps.workloads.services import Placement, PlacementClash
 
 log = logging.getLogger("heteroflow.upkeep")
-
-_MOVABLE = (State.SCHEDULING, State.RUNNING, State.WAKING)
 
 
 @dataclass
@@ -94,20 +93,20 @@ def _settle(run: _Run) -> int:
         old = new.replaces
         if old is None:
             continue
-        step = judge(
+        choice = judge(
             _side(old, run.now),
             _side(new, run.now),
             emptying=old.node_id in run.nodes and old.state in RUNS_ON_NODE,
             forced=run.is_forced(old),
             retry_s=settings.DRAIN_RETRY_S,
         )
-        if step is not Step.WAIT:
-            settled += run.attempt(old, _settling(run, old, new, keep_new=step is Step.KEEP_NEW))
+        if choice is not Choice.WAIT:
+            keep_new = choice is Choice.KEEP_NEW
+            settle = partial(
+                work.settle_pair, lease=run.lease, old=old, new=new, keep_new=keep_new, now=run.now
+            )
+            settled += run.attempt(old, settle)
     return settled
-
-
-def _settling(run: _Run, old: Task, new: Task, *, keep_new: bool) -> Callable[[], bool]:
-    return lambda: work.settle_pair(lease=run.lease, old=old, new=new, keep_new=keep_new, now=run.now)
 
 
 def _side(task: Task, now: datetime) -> Side:
@@ -124,7 +123,7 @@ def _empty(run: _Run) -> dict[str, int]:
     """Begin replacements for what serves, move what does not, and evict what a word forces off."""
     there = Task.objects.select_related("group").filter(
         node__in=run.nodes,
-        state__in=_MOVABLE,
+        state__in=SERVING,
         desired=Desired.RUN,
         replacement__isnull=True,
         group__deleted_at__isnull=True,
@@ -136,22 +135,16 @@ def _empty(run: _Run) -> dict[str, int]:
     begun, moved, nowhere = _place(run, turn) if turn else (0, 0, [])
     unplaced = _unplace_sleepers(run)
     forced = [*nowhere, *(task for task in tasks.values() if task.group.task_type != TaskType.INFERENCE)]
-    evicted = sum(run.attempt(task, _evicting(run, task)) for task in forced if run.is_forced(task))
+    evict = partial(work.evict_task, lease=run.lease, now=run.now)
+    evicted = sum(run.attempt(task, partial(evict, task=task)) for task in forced if run.is_forced(task))
     return {"begun": begun, "moved": moved, "evicted": evicted, "unplaced": unplaced}
 
 
 def _unplace_sleepers(run: _Run) -> int:
     """What sleeps there sleeps on without a place; what is falling asleep there is waited for."""
     asleep = Task.objects.filter(node__in=run.nodes, state=State.SLEEPING, desired=Desired.SLEEP)
-    return sum(run.attempt(task, _unplacing(run, task)) for task in asleep.order_by("pk"))
-
-
-def _unplacing(run: _Run, task: Task) -> Callable[[], bool]:
-    return lambda: work.unplace_sleeper(lease=run.lease, task=task, now=run.now)
-
-
-def _evicting(run: _Run, task: Task) -> Callable[[], bool]:
-    return lambda: work.evict_task(lease=run.lease, task=task, now=run.now)
+    unplace = partial(work.unplace_sleeper, lease=run.lease, now=run.now)
+    return sum(run.attempt(task, partial(unplace, task=task)) for task in asleep.order_by("pk"))
 
 
 def _whose_turn(run: _Run, serving: list[Task]) -> list[Task]:
@@ -188,6 +181,8 @@ def _place(run: _Run, turn: list[Task]) -> tuple[int, int, list[Task]]:
     views = {view.id: view for view in snapshot.tasks}
     planner = Planner(snapshot, fatal=(LeaseLost, DatabaseError))
     starting = Task.objects.filter(replaces__isnull=False, state=State.SCHEDULING).count()
+    begin = partial(work.begin_replacement, lease=run.lease, now=run.now)
+    move = partial(work.move_task, lease=run.lease, now=run.now)
     begun = moved = 0
     nowhere: list[Task] = []
     for task in turn:
@@ -201,9 +196,9 @@ def _place(run: _Run, turn: list[Task]) -> tuple[int, int, list[Task]]:
             whys = [{"code": str(one.code), "params": one.params} for one in why]
             run.waits(task, "drain_no_place", whys=whys)
         elif serves:
-            begun += run.attempt(task, _beginning(run, found))
+            begun += run.attempt(task, partial(begin, placement=found))
         else:
-            moved += run.attempt(task, _moving(run, found))
+            moved += run.attempt(task, partial(move, placement=found))
     return begun, moved, nowhere
 
 
@@ -214,23 +209,4 @@ def _find(planner: Planner, view: TaskView | None, now: datetime) -> tuple[Place
     plan = planner.place([view], now)
     if not plan.placements:
         return None, plan.refusals.get(view.id, [])
-    return _as_placement(plan.placements[0]), []
-
-
-def _beginning(run: _Run, placement: Placement) -> Callable[[], bool]:
-    return lambda: work.begin_replacement(lease=run.lease, placement=placement, now=run.now)
-
-
-def _moving(run: _Run, placement: Placement) -> Callable[[], bool]:
-    return lambda: work.move_task(lease=run.lease, placement=placement, now=run.now)
-
-
-def _as_placement(item: Placed) -> Placement:
-    return Placement(
-        task_id=item.task_id,
-        version=item.version,
-        node_id=item.node_id,
-        cards=item.cards,
-        percent=item.percent,
-        host_ports=item.host_ports,
-    )
+    return placement_of(plan.placements[0]), []

@@ -11,7 +11,7 @@ from agent.contract.states import Phase, State
 READY = 3
 
 
-class Step(StrEnum):
+class Choice(StrEnum):
     """`keep_new`: the old one leaves; `keep_old`: the replacement does; `wait`: both go on."""
 
     WAIT = "wait"
@@ -37,20 +37,20 @@ class Side:
         return int(self.state == State.SCHEDULING)
 
 
-def judge(old: Side, new: Side, *, emptying: bool, forced: bool, retry_s: float) -> Step:
+def judge(old: Side, new: Side, *, emptying: bool, forced: bool, retry_s: float) -> Choice:
     """What becomes of a pair now. `emptying`: the old one still stands on a node that is to be emptied;
     `forced`: an operator would rather have a gap than wait. Where the drain was cancelled, or the old one
     lost its node, the readier one stays, of equals the old one."""
     if not old.wanted or not new.wanted:
-        return Step.KEEP_OLD  # what its people asked of the old one holds
+        return Choice.KEEP_OLD  # what its people asked of the old one holds
     if new.readiness > old.readiness:
-        return Step.KEEP_NEW
+        return Choice.KEEP_NEW
     if not emptying:
-        return Step.KEEP_OLD
+        return Choice.KEEP_OLD
     if forced:
-        return Step.KEEP_NEW if new.readiness else Step.KEEP_OLD
+        return Choice.KEEP_NEW if new.readiness else Choice.KEEP_OLD
     if new.readiness == READY:
-        return Step.KEEP_NEW
+        return Choice.KEEP_NEW
     if new.spent_for_s is not None and new.spent_for_s >= retry_s:
-        return Step.KEEP_OLD  # tried anew, perhaps elsewhere
-    return Step.WAIT
+        return Choice.KEEP_OLD  # tried anew, perhaps elsewhere
+    return Choice.WAIT

@@ -11,7 +11,7 @@ from agent.contract.states import State
 from apps.core import leases, ticks
 from apps.core.models import TickRun
 from apps.fleet.models import Port
-from apps.scheduling import loop
+from apps.scheduling.placements import placement_of
 from apps.scheduling.policy.decide import decide
 from apps.scheduling.selectors import load_snapshot
 from apps.workloads import services
@@ -67,7 +67,7 @@ def test_schedulers_that_decided_on_the_same_view_commit_one_placement_only(now)
     def commit(number: int) -> int:
         lease = leases.acquire(f"scheduler-{number}", "me", 60)
         assert lease is not None
-        wanted = [loop._as_placement(item) for item in views[number].placements]
+        wanted = [placement_of(item) for item in views[number].placements]
         assert len(wanted) == 1
         try:
             return len(services.commit_placements(lease=lease, placements=wanted, now=now))
@@ -110,7 +110,7 @@ def test_a_task_that_was_stopped_meanwhile_is_not_placed(now):
 
     with pytest.raises(services.PlacementClash):
         services.commit_placements(
-            lease=lease, placements=[loop._as_placement(item) for item in plan.placements], now=now
+            lease=lease, placements=[placement_of(item) for item in plan.placements], now=now
         )
     assert not Claim.objects.exists()
 

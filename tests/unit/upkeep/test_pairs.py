@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from agent.contract.states import Phase, State
-from apps.upkeep.policy.pairs import Side, Step, judge
+from apps.upkeep.policy.pairs import Choice, Side, judge
 from apps.upkeep.policy.turns import Serving, in_turn
 
 pytestmark = pytest.mark.req("LIFE-09")
@@ -20,24 +20,24 @@ UNWANTED = Side(State.RUNNING, Phase.READY, wanted=False)
 SINCE = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def step(old: Side, new: Side, *, emptying: bool = True, forced: bool = False) -> Step:
+def step(old: Side, new: Side, *, emptying: bool = True, forced: bool = False) -> Choice:
     return judge(old, new, emptying=emptying, forced=forced, retry_s=300)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (READY, WAITING, Step.WAIT),
-        (READY, STARTING, Step.WAIT),
-        (READY, FAILED, Step.WAIT),  # rebuilt by recovery
-        (READY, READY, Step.KEEP_NEW),
-        (READY, SPENT, Step.KEEP_OLD),
-        (UNWANTED, READY, Step.KEEP_OLD),
-        (READY, UNWANTED, Step.KEEP_OLD),
+        (READY, WAITING, Choice.WAIT),
+        (READY, STARTING, Choice.WAIT),
+        (READY, FAILED, Choice.WAIT),  # rebuilt by recovery
+        (READY, READY, Choice.KEEP_NEW),
+        (READY, SPENT, Choice.KEEP_OLD),
+        (UNWANTED, READY, Choice.KEEP_OLD),
+        (READY, UNWANTED, Choice.KEEP_OLD),
     ],
 )
 def test_while_a_node_is_emptied_the_old_one_serves_until_the_new_one_is_ready(
-    old: Side, new: Side, expected: Step
+    old: Side, new: Side, expected: Choice
 ) -> None:
     assert step(old, new) is expected
 
@@ -45,27 +45,27 @@ def test_while_a_node_is_emptied_the_old_one_serves_until_the_new_one_is_ready(
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (READY, STARTING, Step.KEEP_OLD),
-        (READY, READY, Step.KEEP_OLD),
-        (WAITING, STARTING, Step.KEEP_NEW),
-        (WAITING, WAITING, Step.KEEP_OLD),
-        (FAILED, READY, Step.KEEP_NEW),
-        (STARTING, READY, Step.KEEP_NEW),
+        (READY, STARTING, Choice.KEEP_OLD),
+        (READY, READY, Choice.KEEP_OLD),
+        (WAITING, STARTING, Choice.KEEP_NEW),
+        (WAITING, WAITING, Choice.KEEP_OLD),
+        (FAILED, READY, Choice.KEEP_NEW),
+        (STARTING, READY, Choice.KEEP_NEW),
     ],
 )
-def test_when_a_drain_is_cancelled_the_readier_one_stays(old: Side, new: Side, expected: Step) -> None:
+def test_when_a_drain_is_cancelled_the_readier_one_stays(old: Side, new: Side, expected: Choice) -> None:
     assert step(old, new, emptying=False) is expected
 
 
 def test_force_takes_what_has_a_place_and_gives_up_what_has_none() -> None:
-    assert step(READY, STARTING, forced=True) is Step.KEEP_NEW
-    assert step(READY, WAITING, forced=True) is Step.KEEP_OLD
+    assert step(READY, STARTING, forced=True) is Choice.KEEP_NEW
+    assert step(READY, WAITING, forced=True) is Choice.KEEP_OLD
 
 
 def test_without_force_nothing_that_is_ready_ever_leaves_for_something_less_ready() -> None:
     sides = [READY, STARTING, WAITING, FAILED, SPENT]
     for old, new, emptying in product(sides, sides, [True, False]):
-        kept = {Step.KEEP_OLD: old, Step.KEEP_NEW: new}.get(step(old, new, emptying=emptying))
+        kept = {Choice.KEEP_OLD: old, Choice.KEEP_NEW: new}.get(step(old, new, emptying=emptying))
         if kept is not None:
             assert kept.readiness == max(old.readiness, new.readiness)
 
