@@ -102,8 +102,10 @@ def hold_data_dir(folder: Path) -> int:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that its owner alone may read. Raises OSError."""
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    """Write a file that its owner alone may read, whole or not at all. Raises OSError."""
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
+    part.replace(path)

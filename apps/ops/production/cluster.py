@@ -7,6 +7,7 @@ library only. Never touches another cluster of the machine.
 import os
 import pwd
 import secrets
+import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -43,24 +44,28 @@ def ensure_cluster(programs: Path, folder: Path, password_file: Path) -> str:
     if (folder / "PG_VERSION").exists():
         _check_version(programs, folder)
         return password
-    folder.mkdir(mode=0o700, exist_ok=True)
+    part = folder.with_name(f"{folder.name}.part")  # a killed initdb's looks like a cluster, and is none
+    if part.exists():
+        shutil.rmtree(part)
+    part.mkdir(mode=0o700)
     reader, writer = os.pipe()  # initdb reads the password as another account, without a file of its own
     try:
         if user is not None:
             owner = pwd.getpwnam(user)
-            os.chown(folder, owner.pw_uid, owner.pw_gid)
-            _check_reachable(folder, user)
+            os.chown(part, owner.pw_uid, owner.pw_gid)
+            _check_reachable(part, user)
             os.fchown(reader, owner.pw_uid, owner.pw_gid)
         os.write(writer, password.encode() + b"\n")
         os.close(writer)
         writer = -1
-        command = [str(programs / "initdb"), "-D", str(folder), f"--username={OWNER}", "--encoding=UTF8"]
+        command = [str(programs / "initdb"), "-D", str(part), f"--username={OWNER}", "--encoding=UTF8"]
         command += ["--auth=scram-sha-256", f"--pwfile=/dev/fd/{reader}", "--locale=C.UTF-8"]
         _run([*as_account(user), *command], pass_fds=(reader,))
     finally:
         os.close(reader)
         if writer >= 0:
             os.close(writer)
+    part.rename(folder)
     return password
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from apps.core.clock import utc_now
-from apps.ops.preflight import NotReady
-from apps.ops.production import front, kept, prelaunch
+from apps.ops.preflight import NotReady, write_private
+from apps.ops.production import cluster, front, kept, prelaunch
 from apps.ops.production.packages import find_programs
 
 pytestmark = pytest.mark.req("OPS-03")
@@ -61,6 +61,39 @@ def test_a_folder_that_configuration_files_can_not_name_is_refused(name: str) ->
     with pytest.raises(NotReady, match="DATA_DIR"):
         prelaunch.require_plain(Path("/srv") / name)
     prelaunch.require_plain(Path("/srv/Daten_für-1.x"))
+
+
+def test_a_cluster_whose_making_was_killed_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """initdb writes PG_VERSION first of all, and a killed one clears nothing away."""
+    monkeypatch.setattr(cluster, "account", lambda: None)
+    initdb, killed = tmp_path / "bin" / "initdb", tmp_path / "killed"
+    initdb.parent.mkdir()
+    initdb.write_text(
+        f'#!/bin/sh\necho 15 > "$2/PG_VERSION"\n[ -e {killed} ] || {{ touch {killed}; kill -9 $$; }}\n'
+        'echo whole > "$2/postgresql.conf"\n'
+    )
+    initdb.chmod(0o755)
+
+    def make() -> str:
+        return cluster.ensure_cluster(initdb.parent, tmp_path / "postgresql", tmp_path / "password")
+
+    with pytest.raises(NotReady):
+        make()
+    password = make()
+    assert (tmp_path / "postgresql" / "postgresql.conf").exists()
+    assert make() == password == (tmp_path / "password").read_text()
+
+
+def test_a_private_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
+    write_private(tmp_path / "file", "old")
+    with pytest.raises(UnicodeEncodeError):  # stands for any end in the middle
+        write_private(tmp_path / "file", "new" + chr(0xD800))
+    assert (tmp_path / "file").read_text() == "old"
+    write_private(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "new"
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
 
 
 def test_kept_values_are_laid_under_the_environment(tmp_path: Path) -> None:
