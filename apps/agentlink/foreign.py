@@ -8,18 +8,26 @@ node's credential at another's things, the second what any agent may say of a ta
 import logging
 from datetime import datetime
 
+from agent.contract.codes import Code
+from apps.core.errors import Refusal
 from apps.fleet.models import Node
 from apps.fleet.services.alerts import raise_alert
 from apps.workloads.models import Claim
 
 log = logging.getLogger("heteroflow.security")
 # Agents of contract 1 repeat a refused report and log for ever; they keep the answers that they know.
-REFUSES = 2
+KNOWN_FROM = 2
 
 
-def note(node: Node, task_id: str, attempt: int, *, what: str, now: datetime) -> None:
-    """Log and alert where the placement is another node's; nothing for one that nobody has. `what` names
-    the message."""
+def refuse(node: Node, task_id: str, attempt: int, *, what: str, contract: int, now: datetime) -> None:
+    """Raises Refusal 403; comes back to an agent of a contract that does not know it, whom the caller answers
+    as before. Logs and alerts where the placement is another node's. `what` names the message."""
+    _note(node, task_id, attempt, what, now)
+    if contract >= KNOWN_FROM:
+        raise Refusal(Code.NOT_THIS_NODES, 403)
+
+
+def _note(node: Node, task_id: str, attempt: int, what: str, now: datetime) -> None:
     holder = (
         Claim.objects.filter(task__public_id=task_id, attempt=attempt)
         .exclude(node=node)

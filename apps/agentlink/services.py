@@ -116,9 +116,8 @@ def claim(node: Node, request: ClaimRequest, *, contract: int, now: datetime) ->
     if not isinstance(answer, Reason):
         return ClaimGranted(answer)
     if answer.code == Code.CLAIM_UNKNOWN:
-        foreign.note(node, storable(request.task_id), request.attempt, what="claim", now=now)
-        if contract >= foreign.REFUSES:
-            raise Refusal(Code.NOT_THIS_NODES, 403)
+        task_id = storable(request.task_id)
+        foreign.refuse(node, task_id, request.attempt, what="claim", contract=contract, now=now)
     return ClaimRefused(answer)
 
 
@@ -139,9 +138,7 @@ def take_reports(node: Node, request: ReportRequest, *, contract: int, now: date
         task_id = storable(report.task_id)
         possible = 0 <= report.attempt <= LARGEST_ATTEMPT  # else it is marked when it is its turn
         if possible and (task_id, report.attempt) not in held:
-            foreign.note(node, task_id, report.attempt, what="report", now=now)
-            if contract >= foreign.REFUSES:
-                raise Refusal(Code.NOT_THIS_NODES, 403)
+            foreign.refuse(node, task_id, report.attempt, what="report", contract=contract, now=now)
     for report in reports:
         _apply(node, request.incarnation, report, now)
     return ReportReply(up_to_sequence=reports[-1].sequence if reports else 0)
@@ -185,11 +182,10 @@ def take_log(node: Node, request: LogRequest, *, contract: int, now: datetime) -
     check_attempt(request.attempt)
     if selectors.newest_incarnation(node) != request.incarnation:
         raise Conflict(Code.CLAIM_SUPERSEDED)
-    task = selectors.held_task(node, storable(request.task_id), request.attempt)
+    task_id = storable(request.task_id)
+    task = selectors.held_task(node, task_id, request.attempt)
     if task is None:
-        foreign.note(node, storable(request.task_id), request.attempt, what="log", now=now)
-        if contract >= foreign.REFUSES:
-            raise Refusal(Code.NOT_THIS_NODES, 403)
+        foreign.refuse(node, task_id, request.attempt, what="log", contract=contract, now=now)
         raise Refusal(Code.CLAIM_UNKNOWN, 404)
     next_offset = append_log(
         task=task,
