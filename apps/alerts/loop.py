@@ -17,14 +17,13 @@ from django.conf import settings
 from apps.alerts import selectors
 from apps.alerts.models import Delivery, Webhook
 from apps.alerts.sending import Outcome, send
+from apps.alerts.services.webhooks import DELIVER
 from apps.core import hints
 from apps.core.leases import Held
 from apps.core.ticks import tick
 
-NAME = "alerts.deliver"
 
-
-@tick(NAME, every="ALERT_DELIVERY_PERIOD_S")
+@tick(DELIVER, every="ALERT_DELIVERY_PERIOD_S")
 def deliver(lease: Held, now: datetime) -> dict[str, Any]:
     """Send what is due, one message a webhook in turn; one that fails has its turn after its pause. What the
     budget leaves is kicked on."""
@@ -34,7 +33,7 @@ def deliver(lease: Held, now: datetime) -> dict[str, Any]:
     while turns:
         spent_s = time.monotonic() - begun
         if spent_s > settings.WEBHOOK_BUDGET_S:
-            hints.kick(NAME)
+            hints.kick(DELIVER)
             break
         webhook = turns.popleft()
         at = now + timedelta(seconds=spent_s)

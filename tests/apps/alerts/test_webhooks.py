@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 
 from apps.alerts import loop, sending, services
 from apps.alerts.models import Alert, Delivery, Webhook
+from apps.alerts.services.webhooks import DELIVER
 from apps.core import leases
 from apps.core.errors import Conflict, Forbidden, Invalid
 from apps.core.models import AuditEntry, Lease
@@ -44,7 +45,7 @@ def make(actor, url, **more):
 
 
 def deliver(now=NOW):
-    held = leases.acquire(loop.NAME, "test", 30)
+    held = leases.acquire(DELIVER, "test", 30)
     assert held is not None
     try:
         return loop.deliver(held, now)
@@ -199,7 +200,7 @@ def test_a_run_that_was_overtaken_while_it_sent(actor, there, monkeypatch):
 
     def sleep_through_the_lease(*args, **more):
         outcome = whole(*args, **more)
-        Lease.objects.filter(name=loop.NAME).update(expires_at=NOW - timedelta(days=1))
+        Lease.objects.filter(name=DELIVER).update(expires_at=NOW - timedelta(days=1))
         second.append(deliver())
         return outcome
 
@@ -216,7 +217,7 @@ def test_the_lease_outlives_a_sending(actor, there, monkeypatch, settings):
     seen = []
 
     def look(*args, timeout_s, **more):
-        outlives = Lease.objects.filter(name=loop.NAME, expires_at__gt=Now() + timedelta(seconds=timeout_s))
+        outlives = Lease.objects.filter(name=DELIVER, expires_at__gt=Now() + timedelta(seconds=timeout_s))
         seen.append(outlives.exists())
         return sending.Outcome(204, "")
 
