@@ -82,7 +82,7 @@ class LogRoom:
         found = self._notes.get(file.name)
         if found is None:
             try:
-                found = msgspec.json.decode(_beside(file).read_bytes(), type=Note)
+                found = msgspec.json.decode(_note_file(file).read_bytes(), type=Note)
             except (FileNotFoundError, msgspec.DecodeError):
                 found = Note()
             self._notes[file.name] = found
@@ -91,7 +91,7 @@ class LogRoom:
     def forget(self, file: Path) -> None:
         """The log is gone."""
         self._notes.pop(file.name, None)
-        _beside(file).unlink(missing_ok=True)
+        _note_file(file).unlink(missing_ok=True)
 
     def tidy(self, sent: Mapping[str, int]) -> int:
         """Bring all within the limits; returns how many bytes went. `sent`: by file name, up to where the
@@ -186,14 +186,15 @@ def _lines(fd: int, start: int, end: int) -> int:
     return count
 
 
-def _beside(file: Path) -> Path:
+def _note_file(file: Path) -> Path:
     return file.with_name(f"{file.name}.room")
 
 
 def _save(file: Path, note: Note) -> None:
-    part = file.with_name(f"{file.name}.room.part")
+    whole = _note_file(file)
+    part = whole.with_name(f"{whole.name}.part")
     part.write_bytes(msgspec.json.encode(note))
-    part.replace(_beside(file))
+    part.replace(whole)
 
 
 def _give_back(fd: int, upto: int, *, holes: bool) -> None:

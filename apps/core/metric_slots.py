@@ -69,9 +69,8 @@ class _Allocated(MmapedDict):
     def _init_value(self, key: str) -> None:
         if not _has_room(self._f.fileno(), self._used, len(key.encode()) + VALUE_BYTES):
             memory = os.fdopen(os.memfd_create("metrics"), "r+b")
-            memory.write(
-                self._m[: self._used]
-            )  # not what lies behind: a tmpfs fills holes when they are read
+            # Not what lies behind: a tmpfs fills holes when they are read.
+            memory.write(self._m[: self._used])
             memory.truncate(self._capacity)
             self._m.close()
             self._f.close()

@@ -91,9 +91,8 @@ def count_others(link: "psycopg.Connection[Any]") -> int:
 
 
 def holds_something() -> bool:
-    """Whether the present database has any user or task group."""
-    tables = connection.introspection.table_names()
-    if "tenants_user" not in tables:
+    """Whether the present database has any user, without whom there is nothing else."""
+    if "tenants_user" not in connection.introspection.table_names():
         return False
     with connection.cursor() as cursor:
         cursor.execute("SELECT EXISTS (SELECT 1 FROM tenants_user)")
