@@ -45,7 +45,6 @@ bench: install ## Compare the gateway with others (BENCH_ONLY=direct,nginx,ours;
 bench-intake: install ## Heartbeats and API calls a second of one embedded server
 	@$(VENV)/python -m bench.intake
 
-soak: export DURATION ?= 300
 soak: install ## Minutes of mixed traffic on the production profile, and a verdict (DURATION=300, seconds)
 	@$(VENV)/python -m bench.soak
 

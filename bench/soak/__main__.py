@@ -35,15 +35,13 @@ def main() -> int:
     print(f"Starting the production profile; then {DURATION_S:g} s of traffic ...", flush=True)
     with running_production(true_durations=True) as stack:
         traffic, total = Traffic(stack), Counter[str]()
-        began = look(stack)
+        held, first = look(stack), None
         traffic.start()
-        started, first = time.monotonic(), began
-        held, minute = began, 0
+        started = time.monotonic()
         while (left := DURATION_S - (time.monotonic() - started)) > 0:
             time.sleep(min(left, LOOK_EVERY_S))
-            minute += 1
             now, seen = look(stack), traffic.take()
-            first = now if minute == 1 else first
+            first = first or now
             total += failures(seen)
             show(timedelta(seconds=round(time.monotonic() - started)), seen, held, now)
             held = now
@@ -52,7 +50,7 @@ def main() -> int:
         total += failures(seen)
         show_calls("after the end", seen)
         complaints = [f"failed: {number} x {what}" for what, number in total.items()]
-        complaints += grown(first, look(stack)) + miscounted(stack, traffic)
+        complaints += grown(first or held, look(stack)) + miscounted(stack, traffic)
         complaints += [f"logged: {line}" for line in stack.printed().splitlines() if "Traceback" in line]
     for complaint in complaints:
         print(f"NOT WELL  {complaint}")
@@ -92,7 +90,7 @@ def miscounted(stack: ProductionStack, traffic: Traffic) -> list[str]:
     want, give_up_at = traffic.counted, time.monotonic() + COUNTED_WITHIN_S
     while True:
         found = Counted(*stack.rows(SUMS, traffic.key_id)[0])
-        if found == want or (time.monotonic() > give_up_at):
+        if found == want or time.monotonic() > give_up_at:
             break
         time.sleep(0.5)
     print(f"usage: answered {want}, rows {found}")
