@@ -11,6 +11,7 @@ urlpatterns = [
     path("v1/", include("apps.fleet.api.urls")),
     path("v1/", include("apps.upkeep.api.urls")),
     path("v1/", include("apps.streams.api.urls")),
+    path("v1/", include("apps.usage.api.urls")),
     path("v1/", include("apps.files.api.urls")),
     path("schema.json", SpectacularAPIView.as_view(), name="schema"),
     path("schema/", SpectacularSwaggerView.as_view(url_name="schema"), name="schema-page"),

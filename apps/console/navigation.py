@@ -53,6 +53,7 @@ SIDEBAR = {
                 _item(_("Endpoints"), "hub", "routing_inferenceendpoint"),
                 _item(_("API keys"), "key", "tenants_apikey"),
                 _item(_("Usage records"), "receipt_long", "usage_usagerecord"),
+                _item(_("Card time"), "timelapse", "usage_cardtime"),
                 _item(_("Usage journals"), "draft", "usage_usagefile"),
                 _item(_("Usage hosts"), "dns", "usage_usagehost"),
                 _item(_("Models"), "inventory_2", "catalog_catalogmodel"),

@@ -51,6 +51,7 @@ ROWS = {
     "tenants.SignedIn": (_("session"), _("sessions")),
     "tenants.Tenant": (_("tenant"), _("tenants")),
     "tenants.User": (_("user"), _("users")),
+    "usage.CardTime": (_("card time"), _("card times")),
     "usage.UsageFile": (_("usage journal"), _("usage journals")),
     "usage.UsageHost": (_("usage host"), _("usage hosts")),
     "usage.UsageRecord": (_("usage record"), _("usage records")),

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db.models import QuerySet
 
 from apps.core import hints
 from apps.core.clock import listening_since
@@ -21,8 +22,9 @@ from apps.fleet.selectors import silent_before
 from apps.recovery.policy.silence import Heard, Verdict, judge
 from apps.streams.selectors import read_log
 from apps.tenants.scope import SYSTEM
+from apps.usage.cardtime import settle
 from apps.workloads import services
-from apps.workloads.models import Task
+from apps.workloads.models import Claim, Task
 
 log = logging.getLogger("heteroflow.recovery")
 
@@ -55,7 +57,7 @@ def sweep(lease: Held, now: datetime) -> dict[str, Any]:
         ("loans_ended", lambda: services.end_due_loans(lease=lease, now=now)),
         ("woken", lambda: services.wake_waiting(lease=lease, now=now)),
         ("rebuilt", lambda: services.rebuild_failed(lease=lease, now=now)),
-        ("deleted", lambda: len(services.finish_deleted(lease=lease, now=now))),
+        ("deleted", lambda: _finish_deleted(lease, now)),
     ]
     failed: list[str] = []
     for name, step in steps:
@@ -74,6 +76,13 @@ def sweep(lease: Held, now: datetime) -> dict[str, Any]:
     if done.get("lost") or done.get("rebuilt"):
         hints.kick("scheduling.place")
     return done
+
+
+def _finish_deleted(lease: Held, now: datetime) -> int:
+    def count_time(claims: QuerySet[Claim]) -> None:
+        settle(claims, now=now)  # they go with their groups
+
+    return len(services.finish_deleted(lease=lease, now=now, before=count_time))
 
 
 def _listening(past: TickRun | None, now: datetime) -> datetime:

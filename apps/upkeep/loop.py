@@ -27,6 +27,7 @@ from apps.scheduling.policy.snapshot import TaskView
 from apps.scheduling.selectors import load_snapshot_of
 from apps.upkeep.policy.pairs import Choice, Side, judge
 from apps.upkeep.policy.turns import Serving, in_turn
+from apps.usage.cardtime import settle
 from apps.workloads import services as work
 from apps.workloads.models import Task
 from apps.workloads.policy.moves import CLAIMABLE, RUNS_ON_NODE, SERVING
@@ -74,7 +75,7 @@ def drain(lease: Held, now: datetime) -> dict[str, Any]:
     run = _Run(lease, now, nodes, {pk: {} for pk in nodes})
     done = {"nodes": len(nodes), "settled": _settle(run)}
     done["stopped"] = work.end_drained(lease=lease, now=now)
-    done["removed"] = work.remove_retired(lease=lease)
+    done["removed"] = work.remove_retired(lease=lease, before=lambda claims: settle(claims, now=now))
     lease.renew(settings.TICK_LEASE_TTL_S)
     if nodes:
         done |= _empty(run)

@@ -11,6 +11,7 @@ from apps.fleet import services as fleet
 from apps.fleet.models import Duty, Node
 from apps.fleet.services.changes import note_node
 from apps.tenants.scope import Viewer
+from apps.usage.cardtime import settle
 from apps.workloads.models import Claim
 from apps.workloads.services import clear_node
 
@@ -74,6 +75,7 @@ def delete_node(*, actor: Viewer, node: Node, force: str = "", now: datetime) ->
         Node.objects.filter(pk=present.pk).update(cordoned=True)
         released = clear_node(node=present, by=actor.name, now=now)
         note_node(actor, "delete_node", present, before={"duty": present.duty, "claims": held})
+        settle(Claim.objects.filter(node=present), now=now)  # its claims go with it
         present.delete()
         versions.bump()
         hints.kick("scheduling.place")

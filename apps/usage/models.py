@@ -1,6 +1,8 @@
-"""Usage: one row per gateway request (GW-12), how far each journal was read, and what waits on which host."""
+"""Usage: a row per gateway request (GW-12), how far each journal was read, what waits where; card time."""
 
 from django.db import models
+
+from apps.usage.policy.cardtime import Kind
 
 
 class UsageRecord(models.Model):
@@ -60,3 +62,31 @@ class UsageHost(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class CardTime(models.Model):
+    """How long one attempt of a task held how much of its cards on one day (UTC), as running, sleeping or
+    lent: milliseconds of a whole card (GW-18). No foreign keys: names stay when things go."""
+
+    day = models.DateField()
+    kind = models.CharField(max_length=10, choices=[(kind.value, kind.value) for kind in Kind])
+    task_id = models.CharField(max_length=40)
+    attempt = models.PositiveIntegerField()
+    tenant_id = models.CharField(max_length=40)
+    tenant_slug = models.CharField(max_length=50)
+    member = models.CharField(max_length=150)
+    task_type = models.CharField(max_length=20)
+    group_id = models.CharField(max_length=40)
+    group_name = models.CharField(max_length=200)
+    card_ms = models.PositiveBigIntegerField()
+    counted_until = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-day", "tenant_slug", "group_name", "task_id", "attempt", "kind"]
+        constraints = [
+            models.UniqueConstraint(fields=["task_id", "attempt", "day", "kind"], name="one_card_time_a_day")
+        ]
+        indexes = [models.Index(fields=["tenant_id", "day"], name="card_time_of_tenant")]
+
+    def __str__(self) -> str:
+        return f"{self.task_id}/{self.attempt} {self.day} {self.kind}"

@@ -7,15 +7,18 @@ applied to those. Sums only; limits and budgets are not decided here.
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Count, Model, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
 from apps.tenants.models import Role, Tenant
 from apps.tenants.scope import READS_ALL, Viewer
 from apps.usage.models import UsageFile, UsageRecord
 from apps.usage.record import Ending, UsageEntry
+
+M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,17 @@ class ModelUse:
 
 
 def records(viewer: Viewer) -> QuerySet[UsageRecord]:
-    """Usage rows that the viewer may read: all of a tenant for those who read all, else their own."""
+    """Usage rows that the viewer may read."""
+    return in_sight(viewer, UsageRecord.objects.all())
+
+
+def in_sight(viewer: Viewer, rows: QuerySet[M]) -> QuerySet[M]:
+    """Of rows with `tenant_id` and `member`: all of a tenant for those who read all of it, else their own."""
     if viewer.is_operator:
-        return UsageRecord.objects.all()
+        return rows
     whole = _public_ids(viewer, READS_ALL)
     own = _public_ids(viewer, frozenset({Role.MEMBER}))
-    return UsageRecord.objects.filter(Q(tenant_id__in=whole) | Q(tenant_id__in=own, member=viewer.name))
+    return rows.filter(Q(tenant_id__in=whole) | Q(tenant_id__in=own, member=viewer.name))
 
 
 def use_by_model(viewer: Viewer, *, since: datetime, until: datetime) -> list[ModelUse]:

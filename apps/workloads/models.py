@@ -144,10 +144,16 @@ class Claim(models.Model):
     claimed_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
     released_at = models.DateTimeField(null=True)
+    # Until when its card time was counted, and whether for good: it is released and counted to its end.
+    card_time_until = models.DateTimeField(null=True)
+    card_time_done = models.BooleanField(default=False)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["task", "attempt"], name="one_claim_an_attempt")]
-        indexes = [models.Index(fields=["node"], condition=Q(released_at__isnull=True), name="live_claims")]
+        indexes = [
+            models.Index(fields=["node"], condition=Q(released_at__isnull=True), name="live_claims"),
+            models.Index(fields=["id"], condition=Q(card_time_done=False), name="uncounted_claims"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.task}/{self.attempt} on {self.node}"

@@ -305,6 +305,7 @@ DEMO_WAIT_S = env.float("DEMO_WAIT_S", default=300.0)
 HETEROFLOW_USAGE_DIR = DATA_DIR / "usage"
 # How often a host's gateways say what waits in their usage files, and when one that fell silent is forgotten.
 USAGE_REPORT_PERIOD_S = env.float("USAGE_REPORT_PERIOD_S", default=10.0)
+CARD_TIME_PERIOD_S = env.float("CARD_TIME_PERIOD_S", default=60.0)
 USAGE_HOST_KEEP_S = env.float("USAGE_HOST_KEEP_S", default=86400.0)
 
 # Alerts (OPS-09): how often conditions are looked at, and from when on they are worth an alert.

@@ -1,9 +1,16 @@
-"""Usage records, how far each journal was read, what waits where. Written by the flusher alone (GW-12)."""
+"""Usage records, how far each journal was read, what waits where. Written by the flusher alone (GW-12).
+Card time, written by its loop (GW-18)."""
 
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils import formats
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
 
 from apps.console.admin.base import ReadOnlyAdmin
-from apps.usage.models import UsageFile, UsageHost, UsageRecord
+from apps.usage.card_times import write_csv
+from apps.usage.models import CardTime, UsageFile, UsageHost, UsageRecord
 
 
 @admin.register(UsageRecord)
@@ -41,3 +48,32 @@ class UsageHostAdmin(ReadOnlyAdmin):
 
     list_display = ["name", "oldest_at", "updated_at"]
     search_fields = ["name"]
+
+
+@admin.register(CardTime)
+class CardTimeAdmin(ReadOnlyAdmin):
+    """How long cards were held, by day, attempt and kind (GW-18)."""
+
+    list_display = [
+        "day",
+        "tenant_slug",
+        "member",
+        "task_type",
+        "group_name",
+        "task_id",
+        "kind",
+        "card_hours",
+    ]
+    list_filter = ["kind", "task_type", "tenant_slug"]
+    search_fields = ["tenant_slug", "member", "group_name", "group_id", "task_id"]
+    date_hierarchy = "day"
+    actions = ["export"]
+
+    @display(description=_("card hours"), ordering="card_ms")
+    def card_hours(self, row: CardTime) -> str:
+        return formats.number_format(row.card_ms / 3_600_000, 2)
+
+    @admin.action(description=_("Download the selected rows as CSV"), permissions=["operate"])
+    def export(self, request: HttpRequest, queryset: QuerySet[CardTime]) -> HttpResponse:
+        headers = {"Content-Disposition": 'attachment; filename="card-time.csv"'}
+        return HttpResponse("".join(write_csv(queryset)), content_type="text/csv", headers=headers)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import template
+from django.utils import formats
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
@@ -45,6 +46,12 @@ def nearest_refusal(service: Mapping[str, Any]) -> str:
             main = (task["reason"] or {}).get("code")
             return next((str(told["text"]) for told in task["refusals"] if told and told["code"] != main), "")
     return ""
+
+
+@register.filter
+def hours(seconds: float) -> str:
+    """Seconds as hours with two places, as bills have them."""
+    return formats.number_format(seconds / 3600, 2)
 
 
 @register.filter

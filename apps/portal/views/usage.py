@@ -1,6 +1,6 @@
-"""Usage of today by model: requests and tokens, read from the usage rows."""
+"""Usage of today by model: requests and tokens; card time of the last thirty days by service."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -13,6 +13,9 @@ from apps.portal.forms import tenant_choices
 from apps.portal.pages import page
 from apps.tenants.scope import viewer_of
 from apps.usage import selectors
+from apps.usage.card_times import time_by_group
+
+CARD_DAYS = 30
 
 
 def start_of_day(now: datetime) -> datetime:
@@ -27,8 +30,13 @@ def today(request: HttpRequest) -> HttpResponse:
     now = utc_now()
     viewer = viewer_of(request.user)
     uses = selectors.use_by_model(viewer, since=start_of_day(now), until=now)
+    last_day = now.date()
+    first_day = last_day - timedelta(days=CARD_DAYS - 1)
     shown = {
         "section": "usage",
+        "card_times": time_by_group(viewer, first_day, last_day),
+        "first_day": first_day,
+        "last_day": last_day,
         "uses": uses,
         "has_tenant": bool(tenant_choices(viewer)),
         "since": start_of_day(now),

@@ -4,11 +4,12 @@ move of what does not serve yet, an eviction by an operator's word, or clearing 
 Decides nothing: who is replaced when, and which of a pair stays, is upkeep's.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Exists, F, OuterRef
+from django.db.models import Exists, F, OuterRef, QuerySet
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.states import Desired, Phase, State
@@ -112,8 +113,9 @@ def end_drained(*, lease: Held, now: datetime) -> int:
     return each_task(lease, list(late.order_by("pk").values_list("pk", flat=True)), stop)
 
 
-def remove_retired(*, lease: Held) -> int:
-    """Remove retired tasks that hold nothing on any node; their events stay with the group."""
+def remove_retired(*, lease: Held, before: Callable[[QuerySet[Claim]], object] = list) -> int:
+    """Remove retired tasks that hold nothing on any node; their events stay with the group. `before` gets the
+    claims that go along, in the same transaction."""
     held = Claim.objects.filter(task=OuterRef("pk"), released_at__isnull=True)
     gone = Task.objects.filter(~Exists(held), retired_at__isnull=False, state__in=ENDED)
 
@@ -121,6 +123,7 @@ def remove_retired(*, lease: Held) -> int:
         busy = Claim.objects.filter(task=task, released_at__isnull=True).exists()
         if busy or task.state not in ENDED:
             return False
+        before(Claim.objects.filter(task=task))
         Event.objects.filter(task=task).update(task=None)
         task.delete()
         hints.announce(f"group.{task.group.public_id}", {"type": "group.changed"})

@@ -1,7 +1,7 @@
 """Stopping, starting again, deleting: intents that the loops and agents carry out (SVC-12)."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -157,9 +157,12 @@ def request_delete(*, actor: Viewer, group: TaskGroup, now: datetime) -> StopOut
     return outcome
 
 
-def finish_deleted(*, lease: Held, now: datetime) -> list[str]:
+def finish_deleted(
+    *, lease: Held, now: datetime, before: Callable[[QuerySet[Claim]], object] = list
+) -> list[str]:
     """Remove the rows of deleted groups that hold nothing on any node any more; answers the public
-    ids of their tasks, whose logs may go too."""
+    ids of their tasks, whose logs may go too. `before` gets the claims that go along, in the same
+    transaction."""
     gone: list[str] = []
     for group in TaskGroup.objects.filter(deleted_at__isnull=False):
         try:
@@ -169,6 +172,7 @@ def finish_deleted(*, lease: Held, now: datetime) -> list[str]:
                 if busy or held:
                     continue
                 tasks = list(group.tasks.values_list("public_id", flat=True))
+                before(Claim.objects.filter(task__group=group))
                 group.delete()
             gone += tasks
         except LeaseLost:

@@ -14,7 +14,7 @@ from apps.fleet.models import Port
 from apps.routing.models import InferenceEndpoint, ModelRoute
 from apps.streams.models import LogChunk
 from apps.tenants.models import User
-from apps.usage.models import UsageFile, UsageHost, UsageRecord
+from apps.usage.models import CardTime, UsageFile, UsageHost, UsageRecord
 from apps.workloads.models import Event, GroupWarning, Loan
 from tests import factories
 from tests.factories import NOW
@@ -74,6 +74,16 @@ def full(operator: User) -> dict[str, Any]:
         request_id="r-1", started_at=NOW, path="/v1/chat/completions", ending="completed", http_status=200
     )
     UsageFile.objects.create(name="u-1.ndjson", offset=10)
+    CardTime.objects.create(
+        day=NOW.date(),
+        kind="running",
+        task_id=task.public_id,
+        attempt=1,
+        tenant_slug=tenant.slug,
+        group_name=group.name,
+        card_ms=3_600_000,
+        counted_until=NOW,
+    )
     UsageHost.objects.create(name="host-a", updated_at=NOW)
     TickRun.objects.create(name="scheduling.place", outcome="done", finished_at=NOW, duration_ms=4)
     Lease.objects.create(name="scheduling.place")

@@ -1,0 +1,1 @@
+"""What usage is counted as. Pure: no framework, no clock."""
