@@ -5,9 +5,10 @@ Pure. Knows values only; `settings/production.py` reads them. Never shows a secr
 
 import base64
 import binascii
-import ipaddress
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
+
+from apps.core.loopback import is_loopback
 
 SECRET_KEY_LENGTH = 32
 FERNET_BYTES = 32
@@ -69,7 +70,7 @@ def _refuse_public_url(url: str) -> Iterator[str]:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         yield f"PUBLIC_URL={url} is no address; give the one that people and nodes use, as https://HOST."
-    elif parts.scheme == "http" and not _is_loopback(parts.hostname):
+    elif parts.scheme == "http" and not is_loopback(parts.hostname):
         yield (
             f"PUBLIC_URL={url} would send passwords and node secrets in the clear; put a proxy with TLS in "
             "front and give its https:// address."
@@ -88,12 +89,3 @@ def _refuse_store(name: str, url: str, form: str) -> Iterator[str]:
         return
     if password.strip("<>{}[]$%*") in PLACEHOLDERS or any(word in password for word in EXAMPLES):
         yield f"{name} has the password of an example; give the one that was made for this server."
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

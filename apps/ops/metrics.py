@@ -6,7 +6,6 @@ files (apps/core/metric_slots.py), and any of them answers for all.
 """
 
 import hmac
-import ipaddress
 import logging
 import os
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from apps.core import metric_slots
 from apps.core.errors import Refusal
+from apps.core.loopback import is_loopback
 from apps.core.problems import problem_response
 from apps.core.scopes import metrics
 from apps.ops.row_metrics import RowMetrics
@@ -45,10 +45,7 @@ def may_read(request: HttpRequest) -> bool:
 def _is_from_here(request: HttpRequest) -> bool:
     if any(name in request.headers for name in FORWARDED):
         return False
-    try:
-        return ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(request.META.get("REMOTE_ADDR", ""))
 
 
 def registry() -> CollectorRegistry:

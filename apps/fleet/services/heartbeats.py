@@ -4,7 +4,6 @@ Owns the rule which run of an agent speaks for a node. Age is counted by the ser
 alone; the node's own clock gives nothing but a warning. Tasks and claims are never touched here.
 """
 
-import ipaddress
 import logging
 import math
 import re
@@ -20,6 +19,7 @@ from agent.contract.codes import Code
 from agent.contract.messages import DialTarget, DoorTarget, HeartbeatRequest
 from apps.core import hints, versions
 from apps.core.errors import FieldError, Invalid, Refusal
+from apps.core.loopback import is_loopback
 from apps.fleet.models import DoorState, Liveness, Node, Port
 from apps.fleet.selectors import is_online
 from apps.fleet.services import cards
@@ -207,7 +207,7 @@ def _check_dial(dial: DialTarget | DoorTarget, address: str) -> list[FieldError]
     errors: list[FieldError] = []
     if not _HOST.fullmatch(dial.host):
         errors.append(FieldError("dial.host", "bad_characters"))
-    elif isinstance(dial, DialTarget) and not (_is_loopback(dial.host) and _is_loopback(address)):
+    elif isinstance(dial, DialTarget) and not (is_loopback(dial.host) and is_loopback(address)):
         said_from = address or "an address that is not known"
         errors.append(FieldError("dial.host", "dial_not_local", dial.host, {"address": said_from}))
     if isinstance(dial, DoorTarget):
@@ -218,16 +218,6 @@ def _check_dial(dial: DialTarget | DoorTarget, address: str) -> list[FieldError]
             expected = "64 hexadecimal digits in lower case"
             errors.append(FieldError("dial.certificate_sha256", "wrong_type", None, {"expected": expected}))
     return errors
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine's own, without asking anybody."""
-    try:
-        found = ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback
 
 
 def _skew(sent_at: float, now: datetime) -> float | None:
