@@ -42,7 +42,7 @@ test: install ## Everything: check, whole stacks, faults, browser, both profiles
 bench: install ## Compare the gateway with others (BENCH_ONLY=direct,nginx,ours; see bench/README.md)
 	@$(VENV)/python -m bench
 
-bench-intake: install ## Heartbeats and API calls a second of one embedded server
+bench-intake: install ## Heartbeats and API calls a second of one server (BENCH_PROFILE=production: of all that run-production starts)
 	@$(VENV)/python -m bench.intake
 
 soak: install ## Minutes of mixed traffic on the production profile, and a verdict (DURATION=300, seconds)
