@@ -21,6 +21,7 @@ from agent.runtime.base import Instance, KeptLost, PortBusy, StartRefused
 from agent.runtime.docker_client import Docker, DockerRefused, NoAnswer, told
 from agent.runtime.docker_labels import SOURCES
 from agent.runtime.docker_pins import Pins
+from agent.runtime.docker_watch import RUNNING
 from agent.runtime.docker_words import Trouble
 
 log = logging.getLogger("agent.runtime")
@@ -84,7 +85,7 @@ class RestartJob:
         """Raises NoAnswer, DockerRefused, PathRefused or OSError."""
         with told():
             there = self._docker.api.inspect_container(self._instance.name)
-        if there["State"]["Status"] not in ("running", "paused", "restarting"):
+        if there["State"]["Status"] not in RUNNING:
             self._hold(there)
             with told():
                 self._docker.api.start(self._instance.name)

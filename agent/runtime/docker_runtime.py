@@ -32,7 +32,7 @@ from agent.runtime.docker_places import Place, save_place
 from agent.runtime.docker_private import PrivateImages
 from agent.runtime.docker_restart import RestartJob
 from agent.runtime.docker_start import StartJob
-from agent.runtime.docker_watch import ENDED, Watch
+from agent.runtime.docker_watch import ENDED, RUNNING, Watch
 
 log = logging.getLogger("agent.runtime")
 Key = tuple[str, int]
@@ -253,9 +253,8 @@ class DockerRuntime:
         ended = self._watch.exit_of(instance.name)
         if ended is not None and ended.vanished:
             return Kept.GONE
-        state = self._watch.state_of(instance.name)
-        if state is None or state in ENDED:
-            return Kept.LIES
+        if self._watch.state_of(instance.name) not in RUNNING:
+            return Kept.LIES  # or is being removed: its absence will tell
         self._watch.drop(instance.name)
         self._watch.track(instance.name)
         self._copy_log(instance)

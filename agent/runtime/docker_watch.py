@@ -22,6 +22,7 @@ log = logging.getLogger("agent.runtime")
 IMAGES_EACH_S = 30.0
 CLOSE_S = 1.0
 ENDED = ("exited", "dead")
+RUNNING = ("running", "paused", "restarting")
 
 
 class Watch:

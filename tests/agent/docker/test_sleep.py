@@ -250,8 +250,12 @@ async def test_agent_killed_at_each_step_of_falling_asleep(service: Service, ste
     await step(service)
     await service.machine.kill()
     known = len(service.told(observed=Observed.ASLEEP))
+    before = {beat.incarnation for beat in service.machine.server.heartbeats}
     await service.machine.start(**QUICK, SLEEP_CALL_S="1")
     await service.asleep(known)
+    if step is sleeps:
+        first = next(b for b in service.machine.server.heartbeats if b.incarnation not in before)
+        assert [report.observed for report in first.running] == [Observed.ASLEEP]
     assert (service.state(), service.machine.container()) == ("exited", container)
     assert service.told(observed=Observed.EXITED) == service.told(observed=Observed.GONE) == []
     await service.alone()
@@ -346,6 +350,7 @@ async def test_what_was_removed_by_hand_is_made_anew(service: Service, gone: str
     assert report.reason == reason(Code.CONTAINER_GONE)
     assert service.machine.container() != container and await service.chat() == ANSWER
     assert len(service.machine.server.claims) == 2
+    assert "somebody else" not in service.machine.agent_log()
     await service.alone()
     await service.machine.wait_for(lambda: service.log().count("Starting vLLM") == 2, "the log of both")
     assert "sleep is asked for" in service.log() and "missing" not in service.log()
