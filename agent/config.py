@@ -104,6 +104,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_keep_s: float = 86400.0
     engine_probe_heartbeats: int = 20  # AGENT-11
     gpu_timeout_s: float = 3.0
+    card_free_s: float = 60.0  # for memory of an ended attempt to be given back; then quarantine
+    card_slack_mb: int = 512  # more than before, with no process named: still held
     # runtime = docker
     docker_host: str = "unix:///var/run/docker.sock"
     docker_timeout_s: float = 60.0

@@ -23,6 +23,7 @@ from agent.contract.messages import JoinReply, JoinRequest
 from agent.door.opening import open_door
 from agent.door.targets import find_in
 from agent.errors import ServerRefused, ServerUnreachable, Superseded
+from agent.gpu.cardgate import CardGate
 from agent.gpu.readings import NodeReadings
 from agent.identity import Identity, StateDir, machine_id, new_incarnation
 from agent.link.client import ServerClient
@@ -161,6 +162,7 @@ async def _work(
     )
     logs = LogShipper(settings, incarnation.id, client.log, room)
     logs.follow_left_overs(state_dir.logs, time.monotonic(), time.time())
+    gate = CardGate(settings, state_dir.path / "cards.json")
     supervisor = Supervisor(
         settings=settings,
         incarnation=incarnation.id,
@@ -171,7 +173,9 @@ async def _work(
         reports=reports,
         logs=logs,
         marks=SleepMarks(state_dir.path / "asleep"),
+        cards=gate,
     )
+    gate.occupants = supervisor.occupants
     kept = (str(state_dir.path), settings.docker_host.removeprefix("unix://"))
     files = FileSender(
         settings, incarnation.id, send_piece=client.file_piece, send_answer=client.file_answer, never=kept
@@ -189,11 +193,12 @@ async def _work(
         agent_version=__version__,
         dial=dial,
         send=client.heartbeat,
-        readings=NodeReadings(settings, runtime),
+        readings=NodeReadings(settings, runtime, gate),
         desired=desired,
         running=lambda: reports.with_earlier(supervisor.running()),
         on_change=heard,
         on_files=files.take,
+        on_released=gate.release,
     )
     log.info("agent %s runs as %s, incarnation %s", __version__, identity.node_id, incarnation.id)
     metrics = NodeMetrics(

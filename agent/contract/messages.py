@@ -200,6 +200,7 @@ class HeartbeatReply(msgspec.Struct, tag="desired"):
     complete: bool
     tasks: list[DesiredTask]
     file_orders: list[FileOrder] = []
+    released_cards: list[str] = []  # UUIDs whose quarantine an operator has ended, until it is over
 
 
 class HeartbeatUnchanged(msgspec.Struct, tag="unchanged"):
@@ -207,6 +208,7 @@ class HeartbeatUnchanged(msgspec.Struct, tag="unchanged"):
 
     desired_hash: str
     file_orders: list[FileOrder] = []
+    released_cards: list[str] = []
 
 
 HeartbeatAnswer = HeartbeatReply | HeartbeatUnchanged

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from agent.contract.messages import CardReport
+from agent.contract.messages import CardHolder, CardReport
 
 with warnings.catch_warnings():
     # The package named pynvml is a shell that warns on import and then gives nvidia-ml-py's module.
@@ -29,7 +29,8 @@ class CardsUnknown(Exception):
 
 
 def read_cards(nvml: Any = pynvml) -> list[CardReport]:
-    """All NVIDIA cards of this node; [] where no NVIDIA driver is installed.
+    """All NVIDIA cards of this node, each with the processes that hold memory of it, as far as the driver
+    names them; [] where no NVIDIA driver is installed.
 
     Raises CardsUnknown when a driver is there but does not answer, or not for every card.
     """
@@ -74,7 +75,16 @@ def _read_card(nvml: Any, index: int, driver: str | None) -> CardReport:
         compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
         mig_capable=mig is not None,
         mps_capable=capability is not None and tuple(capability) >= (7, 0),
+        held_by=_read_holders(nvml, handle),
     )
+
+
+def _read_holders(nvml: Any, handle: Any) -> list[CardHolder]:
+    found = _value(nvml, lambda: list(nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
+    return [
+        CardHolder(int(one.pid), None if one.usedGpuMemory is None else int(one.usedGpuMemory) // MB)
+        for one in found or []
+    ]
 
 
 def _value(nvml: Any, read: Callable[[], T]) -> T | None:

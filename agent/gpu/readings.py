@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import msgspec
 
 from agent.config import Settings
 from agent.contract.messages import CardReport, EngineReport, HostReport
+from agent.gpu.cardgate import CardGate
 from agent.gpu.cards import CardsUnknown, read_cards
 from agent.gpu.host import listening_ports, read_host
 from agent.runtime.base import Runtime
@@ -29,10 +31,12 @@ class NodeReadings:
         self,
         settings: Settings,
         runtime: Runtime,
+        gate: CardGate,
         read: Callable[[], list[CardReport]] = read_cards,
     ) -> None:
         self._settings = settings
         self._runtime = runtime
+        self._gate = gate
         self._read = read
         self._last: list[CardReport] = []
         self._reading: asyncio.Future[list[CardReport]] | None = None
@@ -48,7 +52,7 @@ class NodeReadings:
             return self._unknown("the GPU driver does not answer in time")
         finished, self._reading = self._reading, None
         try:
-            self._last = finished.result()
+            self._last = self._gate.look(finished.result(), time.monotonic())
         except CardsUnknown as error:
             return self._unknown(str(error))
         self._trouble = ""

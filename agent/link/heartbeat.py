@@ -65,6 +65,7 @@ class Heartbeat:
         running: Callable[[], list[RunningReport]],
         on_change: Callable[[], None],
         on_files: Callable[[list[FileOrder]], None],
+        on_released: Callable[[list[str]], None],
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
@@ -78,6 +79,7 @@ class Heartbeat:
         self._running = running
         self._on_change = on_change
         self._on_files = on_files
+        self._on_released = on_released
         self._wall = wall
         self._sequence = 0
         self._engines: list[EngineReport] = []
@@ -124,6 +126,7 @@ class Heartbeat:
             self._desired.take(answer)
             self._on_change()
             self._on_files(answer.file_orders)
+            self._on_released(answer.released_cards)
 
     def _note(self, trouble: str, request_id: str) -> None:
         if trouble != self._trouble:

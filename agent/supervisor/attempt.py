@@ -57,6 +57,7 @@ class Attempt:
     start_after: float = 0.0
     start_pause_s: float = 0.5
     start_deadline: float | None = None
+    cards_free: bool = False  # seen so before its start began
     busy_ports: list[int] = field(default_factory=list)  # given up on, in their order
     instance: Instance | None = None
     health: HealthMonitor | None = None

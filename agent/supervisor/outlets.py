@@ -5,6 +5,7 @@ Owns the Protocols, so that the supervisor knows no link and no socket. Never se
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -43,6 +44,14 @@ class Engines(Protocol):
     async def sleep(self, target: ProbeTarget, level: int, timeout_s: float) -> str: ...
 
     async def canary(self, target: ProbeTarget, timeout_s: float) -> str: ...
+
+
+class Cards(Protocol):
+    """Whether cards are free for a start (`agent.gpu.cardgate`)."""
+
+    def hindrance(self, gpu_uuids: Iterable[str], now: float) -> Reason | None: ...
+
+    def is_quarantined(self, gpu_uuids: Iterable[str]) -> bool: ...
 
 
 class Logs(Protocol):

@@ -42,7 +42,7 @@ def know(a: Attempt, spec: TaskSpec) -> None:
 
 def start(around: Surroundings, a: Attempt, now: float) -> None:
     """One try to start it, or to hear how far its start is."""
-    if now < a.start_after or a.spec is None:
+    if now < a.start_after or a.spec is None or not cards_are_free(around, a, now):
         return
     try:
         begun = around.runtime.start(a.spec)
@@ -62,6 +62,20 @@ def start(around: Surroundings, a: Attempt, now: float) -> None:
     announce(around, a, Phase.CREATING)
     watch(around, a, begun, now, age_s=0.0)
     around.tell(a, Phase.LOADING)
+
+
+def cards_are_free(around: Surroundings, a: Attempt, now: float) -> bool:
+    """Whether memory of whatever ended on its cards is given back. An attempt whose card is in quarantine has
+    failed: the server places the next one elsewhere."""
+    assert a.spec is not None
+    if a.cards_free:
+        return True
+    why = around.cards.hindrance(a.spec.gpu_uuids, now)
+    a.cards_free = why is None
+    if why is not None and around.cards.is_quarantined(a.spec.gpu_uuids):
+        announce(around, a, Phase.CREATING)
+        conclude(around, a, now, Observed.EXITED, why=why)
+    return a.cards_free
 
 
 def wait_for_port(around: Surroundings, a: Attempt, now: float, port: int) -> bool:

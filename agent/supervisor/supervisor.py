@@ -17,12 +17,13 @@ from agent.config import Settings
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import RunningReport
 from agent.contract.states import Desired, Observed, Phase
+from agent.gpu.cardgate import Occupant
 from agent.runtime.base import Runtime
 from agent.supervisor.attempt import ALIVE, STARTED, Attempt, Stage
 from agent.supervisor.claiming import ClaimCall, Claiming
 from agent.supervisor.desired import DesiredList, Key
 from agent.supervisor.ending import KILL_PAUSE_S, advance_stopping, conclude, wished_end
-from agent.supervisor.outlets import Engines, Logs, Reports
+from agent.supervisor.outlets import Cards, Engines, Logs, Reports
 from agent.supervisor.serving import advance_running
 from agent.supervisor.sleeping import advance_asleep, advance_call, advance_draining
 from agent.supervisor.sleepmarks import SleepMarks
@@ -59,6 +60,7 @@ class Supervisor:
         reports: Reports,
         logs: Logs,
         marks: SleepMarks,
+        cards: Cards,
     ) -> None:
         self._settings = settings
         self._desired = desired
@@ -72,6 +74,7 @@ class Supervisor:
             reports=reports,
             logs=logs,
             marks=marks,
+            cards=cards,
             wake=self.wake,
         )
         self._claiming = Claiming(
@@ -148,6 +151,14 @@ class Supervisor:
             for a in self.attempts.values()
             if a.stage in ALIVE or (a.claimed and (a.stage in ASKING or self._reports.waiting(*a.key)))
         ]
+
+    def occupants(self) -> dict[Key, Occupant]:
+        """Attempts that hold memory of cards now."""
+        return {
+            a.key: Occupant(a.instance.name, a.spec.gpu_uuids)
+            for a in self.attempts.values()
+            if a.stage in STARTED and a.instance is not None and a.spec is not None and a.spec.gpu_uuids
+        }
 
     # --- one attempt ------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from agent.contract.codes import Reason
 from agent.contract.states import Phase
 from agent.runtime.base import Exit, Runtime
 from agent.supervisor.attempt import Attempt
-from agent.supervisor.outlets import Engines, Logs, Reports
+from agent.supervisor.outlets import Cards, Engines, Logs, Reports
 from agent.supervisor.sleepmarks import SleepMarks
 
 log = logging.getLogger("agent.supervisor")
@@ -30,6 +30,7 @@ class Surroundings:
     reports: Reports
     logs: Logs
     marks: SleepMarks
+    cards: Cards
     wake: Callable[[], None]
     leaving: bool = False
 

@@ -15,7 +15,7 @@ from agent.runtime.base import KeptLost, PortBusy, Starting, StartRefused
 from agent.supervisor.attempt import Attempt, Stage
 from agent.supervisor.ending import begin_stop, conclude, wished_end
 from agent.supervisor.sleepmarks import Mark
-from agent.supervisor.starting import wait_for_port, watch
+from agent.supervisor.starting import cards_are_free, wait_for_port, watch
 from agent.supervisor.surroundings import Surroundings
 from agent.supervisor.watching import build_target
 
@@ -28,7 +28,7 @@ def begin_wake(around: Surroundings, a: Attempt) -> None:
     around.marks.set(a.key, Mark.WAKE)
     a.stage, a.observed = Stage.WAKING, Observed.STARTING
     a.start_after, a.start_pause_s, a.start_deadline = 0.0, 0.5, None
-    a.log_size = 0
+    a.log_size, a.cards_free = 0, False
     log.info("%s: to wake", a.name)
     around.wake()
 
@@ -40,7 +40,7 @@ def advance_waking(around: Surroundings, a: Attempt, why: Reason | None, now: fl
         if around.runtime.abandon(*a.key):
             conclude(around, a, now, wished_end(around), why=why)
         return
-    if now < a.start_after:
+    if now < a.start_after or not cards_are_free(around, a, now):
         return
     try:
         begun = around.runtime.restart(a.instance, a.spec)

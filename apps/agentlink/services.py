@@ -79,12 +79,13 @@ def heartbeat(node: Node, request: HeartbeatRequest, *, address: str, now: datet
     if outcome.accepted:  # a repeated or overtaken list is not the present one
         workloads.reconcile_node(node=node, running=request.running, now=now)
     desired, orders = desired_of(node), orders_for(node)
+    released = fleet.released_cards(node) if any(card.quarantined for card in request.cards) else []
     if holds.is_held(holds.REMOVALS):
-        return HeartbeatReply("", False, removes_nothing(desired, request.running), orders)
+        return HeartbeatReply("", False, removes_nothing(desired, request.running), orders, released)
     desired_hash = wire.hash_desired(desired)
     if desired_hash == request.desired_hash:
-        return HeartbeatUnchanged(desired_hash, orders)
-    return HeartbeatReply(desired_hash, True, desired, orders)
+        return HeartbeatUnchanged(desired_hash, orders, released)
+    return HeartbeatReply(desired_hash, True, desired, orders, released)
 
 
 def removes_nothing(desired: list[DesiredTask], running: list[RunningReport]) -> list[DesiredTask]:

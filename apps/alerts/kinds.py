@@ -25,6 +25,7 @@ KINDS = {
     "node_lost": Kind(Severity.CRITICAL, lasting=True),
     "node_door_closed": Kind(Severity.WARNING, lasting=True),
     "card_lost": Kind(Severity.CRITICAL, lasting=True),
+    "card_held": Kind(Severity.CRITICAL, lasting=True),
     "all_nodes_silent": Kind(Severity.CRITICAL, lasting=True),
     "evictions_held_back": Kind(Severity.CRITICAL, lasting=True),
     "loop_failing": Kind(Severity.CRITICAL, lasting=True),

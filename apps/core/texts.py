@@ -177,7 +177,7 @@ TEXTS: dict[str, Promise] = {
         "there until it is free."
     ),
     "card_quarantined": _(
-        "%(cards)s card(s) are in quarantine: memory of an ended task is still held there."
+        "%(nodes)s node(s): %(cards)s card(s) in quarantine, where memory of an ended task is still held."
     ),
     "completed": _("Completed."),
     "claim_lost": _("The placement is not this node's any more."),
@@ -245,6 +245,7 @@ TEXTS: dict[str, Promise] = {
     "did_join_node": _("joined as a node"),
     "did_change_node": _("changed the node"),
     "did_drain_node": _("began to empty the node"),
+    "did_release_cards": _("released cards in quarantine"),
     "did_maintain_node": _("put the node into maintenance"),
     "did_force_node": _("set when the node is emptied by force"),
     "did_resume_node": _("put the node back into service"),
@@ -270,6 +271,11 @@ TEXTS: dict[str, Promise] = {
         " may reset their password."
     ),
     # node operations
+    "card_not_quarantined": _("No such card of node %(node)s is in quarantine; there is nothing to release."),
+    "cards_released": _(
+        "%(cards)s card(s): the node's agent ends their quarantine with its next heartbeat, whatever is held"
+        " there."
+    ),
     "node_leaving": _(
         "Node %(node)s is being emptied or in maintenance; put it back into service instead of uncordoning"
         " it."
@@ -312,6 +318,10 @@ TEXTS: dict[str, Promise] = {
     ),
     # alerts, beside those that are reasons too
     "node_door_closed": _("The server can not reach the door of node %(node)s (%(reason)s)."),
+    "card_held": _(
+        "Card %(card)s of node %(node)s is in quarantine: process %(pid)s of an ended task holds"
+        " %(used_mb)s MB of it. End it there, or release the card."
+    ),
     "card_lost": _("Card %(card)s of node %(node)s is not reported any more."),
     "loop_failing": _("The loop %(loop)s failed %(failures)s times in a row."),
     "loop_late": _(

@@ -28,6 +28,9 @@ EXPLAIN: dict[str, Promise] = {
     "here_node_cordoned": _("It is closed for new work."),
     "here_runtime_cannot": _("Its runtime can not run this engine or command."),
     "here_gpu_type_mismatch": _("It has no card of type %(wanted)s."),
+    "here_card_quarantined": _(
+        "%(cards)s of its cards are in quarantine: memory of an ended task is held there."
+    ),
     "here_cards_short": _("%(wanted)s free card(s) are needed, %(free)s are free."),
     "here_vram_short": _("%(wanted_mb)s MB are needed on a card, %(free_mb)s MB are free."),
     "here_vram_unknown": _("The free memory of its cards is unknown."),

@@ -100,6 +100,10 @@ class Card(models.Model):
     mig_capable = models.BooleanField(default=False)
     mps_capable = models.BooleanField(default=False)
     present = models.BooleanField(default=True)
+    # Memory of an ended attempt is held there: nothing is placed until its agent says otherwise.
+    quarantined_at = models.DateTimeField(null=True)
+    held_by = models.JSONField(default=list)  # pid (0 = not known), used_mb and task_id of each process
+    release_asked_at = models.DateTimeField(null=True)  # by an operator; its agent has yet to follow
 
     class Meta:
         ordering = ["node", "index"]

@@ -30,6 +30,7 @@ class CardRow:
     vram_used_mb: int | None
     compute_capability: str
     present: bool
+    quarantined_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,7 @@ def _cards_by_node() -> dict[int, list[CardRow]]:
         "sample__vram_used_mb",
         "compute_capability",
         "present",
+        "quarantined_at",
     )
     for node_id, *values in rows:
         found[node_id].append(CardRow(*values))

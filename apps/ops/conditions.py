@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import Q
 
 from agent.contract.states import State
 from apps.alerts.services import Found
@@ -53,17 +54,20 @@ def read_nodes(now: datetime, since: datetime) -> list[Found]:
 
 
 def read_cards(now: datetime, since: datetime) -> list[Found]:
-    """Cards that left the heartbeat of a node that is heard: a lost node tells nothing of its cards."""
-    gone = Card.objects.filter(present=False, node__liveness__last_seen_at__gte=silent_before(now))
-    gone = gone.exclude(node__duty=Duty.MAINTENANCE)
-    return [
-        Found(
-            "card_lost",
-            f"{card.node.public_id}/{card.uuid}"[:150],
-            {"node": card.node.name, "card": card.uuid},
-        )
-        for card in gone.select_related("node")
-    ]
+    """Cards that left the heartbeat, and cards in quarantine, of nodes that are heard: a lost node tells
+    nothing of its cards."""
+    heard = Card.objects.filter(node__liveness__last_seen_at__gte=silent_before(now))
+    heard = heard.exclude(node__duty=Duty.MAINTENANCE).select_related("node")
+    found = []
+    for card in heard.filter(Q(present=False) | Q(quarantined_at__isnull=False)):
+        code = "card_lost"
+        params: dict[str, Value] = {"node": card.node.name, "card": card.uuid}
+        if card.present:
+            first = card.held_by[0] if card.held_by else {}
+            code = "card_held"
+            params |= {"pid": first.get("pid"), "used_mb": first.get("used_mb")}
+        found.append(Found(code, f"{card.node.public_id}/{card.uuid}"[:150], params))
+    return found
 
 
 def read_evictions(now: datetime, since: datetime) -> list[Found]:
@@ -122,7 +126,7 @@ def read_usage(now: datetime, since: datetime) -> list[Found]:
 
 TOPICS = (
     Topic(("node_lost", "node_door_closed", "all_nodes_silent"), read_nodes),
-    Topic(("card_lost",), read_cards),
+    Topic(("card_lost", "card_held"), read_cards),
     Topic(("evictions_held_back",), read_evictions),
     Topic(("loop_failing", "loop_late"), read_loops),
     Topic(("tasks_waiting",), read_queue),

@@ -134,6 +134,7 @@ def _node_view(
                 used_mb=card.vram_used_mb,
                 holds=tuple(holds.get(card.id, ())),
                 compute_capability=card.compute_capability or None,
+                quarantined=card.quarantined_at is not None,
             )
             for card in row.cards
             if card.present

@@ -1,6 +1,7 @@
 """A runtime, a server's claims and a memory of reports, for the supervisor's tests."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -197,6 +198,20 @@ class FakeLogs:
         self.finished.append((task_id, attempt, final))
 
 
+@dataclass
+class FakeCards:
+    """Cards that are free unless a test says otherwise."""
+
+    busy: Reason | None = None
+    quarantined: bool = False
+
+    def hindrance(self, gpu_uuids: Iterable[str], now: float) -> Reason | None:
+        return self.busy
+
+    def is_quarantined(self, gpu_uuids: Iterable[str]) -> bool:
+        return self.quarantined
+
+
 class World:
     """A supervisor with all its surroundings, and a clock that a test moves."""
 
@@ -220,6 +235,7 @@ class World:
         self.canaries: list[ProbeTarget] = []
         self.canary_answers: list[str] = []  # answers to give first, in order; "" is a token
         self.now = 1000.0
+        self.cards = FakeCards()
         self.supervisor = Supervisor(
             settings=self.settings,
             incarnation="inc-1",
@@ -230,6 +246,7 @@ class World:
             reports=self.reports,
             logs=self.logs,
             marks=SleepMarks(folder / "asleep"),
+            cards=self.cards,
         )
 
     async def _claim(self, request: ClaimRequest) -> ClaimAnswer:

@@ -42,6 +42,7 @@ def test_cards_as_the_driver_tells_them(fake_cards: FakeCards) -> None:
             "util": 7,
             "temp": 40,
             "cc": "8.9",
+            "holders": "4711:700,4712:324",
         },
         {"uuid": "GPU-b", "name": "Tesla V100", "mem": 16384, "cc": "7.0"},
     )
@@ -59,7 +60,13 @@ def test_cards_as_the_driver_tells_them(fake_cards: FakeCards) -> None:
         "compute_capability": "8.9",
         "mig_capable": True,
         "mps_capable": True,
+        "quarantined": False,
+        "held_by": [
+            {"pid": 4711, "used_mb": 700, "task_id": ""},
+            {"pid": 4712, "used_mb": 324, "task_id": ""},
+        ],
     }
+    assert second["held_by"] == []
     assert (second["uuid"], second["mig_capable"], second["compute_capability"]) == ("GPU-b", False, "7.0")
     fake_cards.have({"uuid": "GPU-a"}, {"uuid": "GPU-b", "lost": 1})
     assert read(fake_cards) == "unknown"  # and not one card less

@@ -73,7 +73,13 @@ class Readings:
         return []
 
 
-def heartbeat(client: ServerClient, folder: Path, desired: DesiredList, **changes: object) -> Heartbeat:
+def heartbeat(
+    client: ServerClient,
+    folder: Path,
+    desired: DesiredList,
+    released: list[str] | None = None,
+    **changes: object,
+) -> Heartbeat:
     return Heartbeat(
         settings=make_settings(folder, **changes),
         incarnation=Incarnation("inc-1", 1.0),
@@ -85,6 +91,7 @@ def heartbeat(client: ServerClient, folder: Path, desired: DesiredList, **change
         desired=desired,
         running=list,
         on_change=lambda: None,
+        on_released=released.extend if released is not None else lambda cards: None,
         on_files=lambda orders: None,
     )
 
@@ -295,6 +302,22 @@ async def test_refused_report_does_not_block_the_others(status: int, code: str) 
     assert await queue.drained(5)
     running.cancel()
     assert taken == [1, 2, 4, 5, 6]
+
+
+@pytest.mark.req("AGENT-06")
+async def test_cards_that_an_operator_released_are_told_with_either_answer(
+    server: FakeServer, client: ServerClient, tmp_path: Path
+) -> None:
+    released: list[str] = []
+    beat = heartbeat(client, tmp_path, DesiredList(), released)
+    server.released_cards = ["GPU-1"]
+    await beat.beat()
+    assert released == ["GPU-1"]  # with the whole list
+    await beat.beat()
+    assert released == ["GPU-1"] * 2  # unchanged
+    server.released_cards = []
+    await beat.beat()
+    assert released == ["GPU-1"] * 2
 
 
 @pytest.mark.req("OPS-04")

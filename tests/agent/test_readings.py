@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.contract.messages import CardReport
+from agent.contract.messages import CardHolder, CardReport
+from agent.gpu.cardgate import CardGate
 from agent.gpu.cards import CardsUnknown, read_cards
 from agent.gpu.host import listening_ports, read_host
 from agent.gpu.readings import NodeReadings
@@ -35,6 +36,10 @@ def nvml(**changes: object) -> types.SimpleNamespace:
         "nvmlDeviceGetCudaComputeCapability": (8, 9),
         "nvmlDeviceGetUtilizationRates": types.SimpleNamespace(gpu=7),
         "nvmlDeviceGetTemperature": 50,
+        "nvmlDeviceGetComputeRunningProcesses": [
+            types.SimpleNamespace(pid=4711, usedGpuMemory=700 << 20),
+            types.SimpleNamespace(pid=4712, usedGpuMemory=None),
+        ],
     }
     made = types.SimpleNamespace(
         NVMLError=NvmlError,
@@ -71,6 +76,7 @@ def test_card_is_read_whole() -> None:
             compute_capability="8.9",
             mig_capable=False,
             mps_capable=True,
+            held_by=[CardHolder(4711, 700), CardHolder(4712, None)],
         )
     ]
 
@@ -89,7 +95,9 @@ def test_driver_that_fails_is_unknown_and_not_empty(name: str) -> None:
 
 
 def test_value_that_fails_is_none_and_not_zero() -> None:
-    (card,) = read_cards(nvml(nvmlDeviceGetMemoryInfo=999, nvmlDeviceGetUtilizationRates=3))
+    failing = {"nvmlDeviceGetMemoryInfo": 999, "nvmlDeviceGetUtilizationRates": 3}
+    (card,) = read_cards(nvml(**failing, nvmlDeviceGetComputeRunningProcesses=3))
+    assert card.held_by == []
     assert card.vram_total_mb is None and card.vram_used_mb is None and card.utilization_percent is None
     assert card.temperature_c == 50
 
@@ -118,7 +126,10 @@ async def test_failing_or_hanging_driver_repeats_the_last_cards_as_unknown(tmp_p
             return []
         return step  # type: ignore[return-value]
 
-    readings = NodeReadings(make_settings(tmp_path, gpu_timeout_s=0.05), FakeRuntime(tmp_path), read)
+    settings = make_settings(tmp_path, gpu_timeout_s=0.05)
+    readings = NodeReadings(
+        settings, FakeRuntime(tmp_path), CardGate(settings, tmp_path / "cards.json"), read
+    )
     assert await readings.cards() == ([card], False)
     for _ in range(3):  # the third asks the hanging call again instead of starting another one
         cards, unknown = await readings.cards()

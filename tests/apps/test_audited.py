@@ -72,6 +72,7 @@ SENT: dict[tuple[str, str], Any] = {
     ("POST", "api/v1/join-tokens"): {},
     ("PATCH", "api/v1/nodes/<str:node_id>"): {"pool": "b"},
     ("DELETE", "api/v1/nodes/<str:node_id>"): {},
+    ("POST", "api/v1/nodes/<str:node_id>/release-cards"): lambda e: _quarantined(e),
     ("POST", "api/v1/nodes/<str:node_id>/drain"): {},
     ("POST", "api/v1/nodes/<str:node_id>/maintenance"): {},
     ("POST", "api/v1/nodes/<str:node_id>/force"): lambda e: {**_drained(e), "after_seconds": 60},
@@ -151,6 +152,11 @@ def _scalable(estate: Estate) -> dict[str, int]:
 def _drained(estate: Estate) -> dict[str, str]:
     node = estate.rows["node"]
     type(node).objects.filter(pk=node.pk).update(duty="drain", cordoned=True)
+    return {}
+
+
+def _quarantined(estate: Estate) -> dict[str, str]:
+    estate.rows["node"].cards.update(quarantined_at=factories.NOW)
     return {}
 
 

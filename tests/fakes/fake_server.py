@@ -48,6 +48,7 @@ class FakeServer:
         self.desired: dict[tuple[str, int], DesiredTask] = {}
         self.specs: dict[tuple[str, int], TaskSpec] = {}
         self.complete = True
+        self.released_cards: list[str] = []
         self.faults: dict[str, list[Fault]] = {}  # path -> answers to give first, in order
         self.always: dict[str, Fault] = {}  # path -> answer to give while it stands here
         self.joins: list[JoinRequest] = []
@@ -153,8 +154,9 @@ class FakeServer:
         tasks = list(self.desired.values())
         digest = wire.hash_desired(tasks)
         if self.complete and message.desired_hash == digest:
-            return HeartbeatUnchanged(desired_hash=digest, file_orders=list(self.file_orders.values()))
-        return HeartbeatReply(digest, self.complete, tasks, list(self.file_orders.values()))
+            return HeartbeatUnchanged(digest, list(self.file_orders.values()), self.released_cards)
+        orders = list(self.file_orders.values())
+        return HeartbeatReply(digest, self.complete, tasks, orders, self.released_cards)
 
     def _on_claims(self, body: bytes) -> ClaimGranted | ClaimRefused:
         message = wire.decode(body, ClaimRequest)

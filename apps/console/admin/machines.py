@@ -32,12 +32,19 @@ from apps.upkeep.selectors import next_step as upkeep_next
 
 class CardRows(ReadOnlyRows):
     model = Card
-    fields = ["index", "model", "vendor", "vram_total_mb", "used_mb", "present"]
+    fields = ["index", "model", "vendor", "vram_total_mb", "used_mb", "present", "quarantine"]
     readonly_fields = fields
 
     @display(description=_("used MB"))
     def used_mb(self, row: Card) -> int | None:
         return row.sample.vram_used_mb if hasattr(row, "sample") else None
+
+    @display(description=_("quarantine"))
+    def quarantine(self, row: Card) -> str | None:
+        if row.quarantined_at is None:
+            return None
+        held = ", ".join(f"{one['pid']}: {one['used_mb']} MB ({one['task_id']})" for one in row.held_by)
+        return f"{ago(row.quarantined_at, utc_now())}: {held}"
 
 
 class DeleteNodeForm(forms.Form):
@@ -73,7 +80,16 @@ class NodeAdmin(OperatorAdmin):
     autocomplete_fields = ["allowed_tenants", "allowed_groups"]
     inlines = [CardRows]
     actions_list = ["new_join_token"]
-    actions_detail = ["cordon", "uncordon", "drain", "maintain", "empty_by_force", "resume", "remove"]
+    actions_detail = [
+        "cordon",
+        "uncordon",
+        "drain",
+        "maintain",
+        "empty_by_force",
+        "resume",
+        "release_cards",
+        "remove",
+    ]
     actions = ["cordon_selected", "uncordon_selected"]
     readonly_fields = [
         "public_id",
@@ -239,6 +255,23 @@ class NodeAdmin(OperatorAdmin):
             title=_("Uncordon %(name)s") % {"name": node.name},
             question=_("It takes new work again."),
             button=_("Uncordon"),
+            back=self.page_of(node),
+            act=act,
+        )
+
+    @action(description=_("Release cards"), url_path="release-cards", permissions=["operate"])
+    def release_cards(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        node = self.found(request, object_id)
+
+        def act() -> str:
+            count = services.release_cards(actor=viewer_of(request.user), node=node, now=utc_now())
+            return texts.say("cards_released", {"cards": count})
+
+        return self.ask_then(
+            request,
+            title=_("Release the cards of %(name)s") % {"name": node.name},
+            question=_("Its cards in quarantine take new work, whatever is held there."),
+            button=_("Release cards"),
             back=self.page_of(node),
             act=act,
         )

@@ -48,6 +48,14 @@ class NodeShape(serializers.ModelSerializer[Node]):
         return [str(engine["name"]) for engine in node.engines]
 
 
+class CardForOperatorShape(CardShape):
+    """`quarantined_at`: since then memory of an ended attempt has been held there by `held_by` (pid 0 = the
+    driver names nobody), and nothing is placed; `release_asked_at`: its agent has yet to follow a release."""
+
+    class Meta(CardShape.Meta):
+        fields = [*CardShape.Meta.fields, "quarantined_at", "held_by", "release_asked_at"]
+
+
 class NodeAlertShape(serializers.ModelSerializer[Alert]):
     """An open alert about a node; `text` is its sentence."""
 
@@ -79,6 +87,7 @@ class NodeForOperatorShape(NodeShape):
     """A node with what operators need to run it. Times by the server's clock; `clock_skew_s` is the
     node's clock minus ours."""
 
+    cards = CardForOperatorShape(many=True, read_only=True)
     allowed_tenants: Any = serializers.SlugRelatedField(many=True, read_only=True, slug_field="slug")
     allowed_groups: Any = serializers.SlugRelatedField(many=True, read_only=True, slug_field="name")
     last_seen_at = serializers.DateTimeField(source="liveness.last_seen_at", read_only=True, default=None)
@@ -150,6 +159,20 @@ class NodeChangesBody(Body):
     allowed_groups = serializers.ListField(
         child=serializers.CharField(max_length=100), max_length=1000, required=False
     )
+
+
+class ReleaseCardsBody(Body):
+    """`card` is a card's UUID; without it all cards in quarantine are meant."""
+
+    card = serializers.CharField(max_length=100, required=False)
+
+
+class CardsReleasedShape(serializers.Serializer[Any]):
+    """How many cards; the node's agent ends their quarantine with its next heartbeat."""
+
+    id = serializers.CharField()
+    released = serializers.IntegerField()
+    next = DoorReasonShape()
 
 
 class NewJoinTokenBody(Body):

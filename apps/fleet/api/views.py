@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.alerts.selectors import open_alerts_of
-from apps.core import scopes
+from apps.core import scopes, texts
 from apps.core.clock import utc_now
 from apps.core.errors import Forbidden
 from apps.fleet import selectors, services
@@ -83,6 +83,31 @@ class NodeDetail(GenericAPIView[Any]):
     def _answer(viewer: Viewer, pk: int) -> Response:
         node = _rows(viewer).get(pk=pk)
         return Response(_shape(viewer)(node, context=_context(viewer, [node])).data)
+
+
+class CardRelease(GenericAPIView[Any]):
+    scope = scopes.OPERATOR
+    serializer_class = shapes.CardsReleasedShape
+    pagination_class = None
+
+    @extend_schema(
+        tags=["nodes"],
+        operation_id="release_cards",
+        request=shapes.ReleaseCardsBody,
+        responses={202: shapes.CardsReleasedShape},
+    )
+    def post(self, request: Request, node_id: str) -> Response:
+        """End the quarantine of a node's cards, whatever is held there (operators)."""
+        viewer = viewer_of(request.user)
+        node = selectors.node_by_id(viewer, node_id)
+        if not viewer.is_operator:
+            raise Forbidden
+        asked = shapes.ReleaseCardsBody.read(request)
+        count = services.release_cards(actor=viewer, node=node, uuid=asked.get("card"), now=utc_now())
+        code = "cards_released"
+        told = {"code": code, "text": texts.say(code, {"cards": count})}
+        answer = {"id": node.public_id, "released": count, "next": told}
+        return Response(answer, status=status.HTTP_202_ACCEPTED)
 
 
 class JoinTokens(GenericAPIView[Any]):

@@ -1,4 +1,5 @@
-"""A node's cards as its last heartbeat names them: identity and capacity in Card, readings in CardSample.
+"""A node's cards as its last heartbeat names them: identity and capacity in Card, readings in CardSample;
+and the quarantine of a card whose memory an ended attempt still holds (AGENT-06).
 
 A card that left the heartbeat stays as a row that is not present. Readings are written only when
 they changed enough, so that a quiet fleet writes next to nothing. What one node may name is bounded: each
@@ -9,9 +10,15 @@ import logging
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
+
 from agent.contract.messages import CardReport
+from apps.core import hints
+from apps.core.errors import Conflict, FieldError, Forbidden, Invalid
 from apps.fleet.models import Card, CardSample, Node
+from apps.fleet.services.changes import note_node
 from apps.fleet.services.measures import changed_enough, count_or_none, degrees_or_none, fit
+from apps.tenants.scope import Viewer
 
 log = logging.getLogger("heteroflow.fleet")
 _CARDS_MAX = 256  # of one heartbeat: more than any machine has, in slices too
@@ -19,6 +26,7 @@ _ROWS_MAX = 1024  # of one node, those that left among them
 # Utilization and temperature move all the time; only these steps are worth a write.
 _UTILIZATION_STEP = 10
 _TEMPERATURE_STEP = 5
+_HOLDERS_MAX = 32
 
 
 def write_cards(node: Node, reports: list[CardReport], now: datetime, *, unknown: bool = False) -> bool:
@@ -62,6 +70,7 @@ def _write_card(node: Node, card: Card | None, uuid: str, report: CardReport, no
         "mig_capable": report.mig_capable,
         "mps_capable": report.mps_capable,
         "present": True,
+        **_quarantine(card, report, now),
     }
     # A capacity or version that could not be read now has not changed.
     if capacity is not None:
@@ -81,6 +90,45 @@ def _write_card(node: Node, card: Card | None, uuid: str, report: CardReport, no
         card.vram_total_mb = changed.get("vram_total_mb", card.vram_total_mb)
     measured = _write_sample(card, getattr(card, "sample", None), report, now)
     return bool(changed) or measured
+
+
+def _quarantine(card: Card | None, report: CardReport, now: datetime) -> dict[str, Any]:
+    """An agent that says no more of it has ended it, and with it an operator's wish that it should."""
+    if not report.quarantined:
+        return {"quarantined_at": None, "held_by": [], "release_asked_at": None}
+    holders = [
+        {"pid": one.pid, "used_mb": count_or_none(one.used_mb), "task_id": fit(one.task_id, 40)}
+        for one in report.held_by[:_HOLDERS_MAX]
+    ]
+    return {"quarantined_at": (card.quarantined_at if card else None) or now, "held_by": holders}
+
+
+def released_cards(node: Node) -> list[str]:
+    """UUIDs of cards whose quarantine an operator has ended and the node's agent has not yet."""
+    asked = Card.objects.filter(node=node, release_asked_at__isnull=False, quarantined_at__isnull=False)
+    return list(asked.order_by("index").values_list("uuid", flat=True))
+
+
+def release_cards(*, actor: Viewer, node: Node, uuid: str | None = None, now: datetime) -> int:
+    """End the quarantine of a node's card, or of all of them, whatever is held there: its agent does so with
+    its next heartbeat. Answers how many. Raises Forbidden for anyone but an operator, Invalid for a card that
+    the node has not, Conflict `card_not_quarantined`."""
+    if not actor.is_operator:
+        raise Forbidden
+    with transaction.atomic():
+        cards = Card.objects.select_for_update().filter(node=node)
+        if uuid is not None:
+            cards = cards.filter(uuid=uuid)
+            if not cards.exists():
+                raise Invalid([FieldError("card", "no_such_name", uuid)])
+        held = list(cards.filter(quarantined_at__isnull=False))
+        if not held:
+            raise Conflict("card_not_quarantined", node=node.name)
+        Card.objects.filter(pk__in=[card.pk for card in held]).update(release_asked_at=now)
+        before = {card.uuid: card.held_by for card in held}
+        note_node(actor, "release_cards", node, before=before, after={})
+    hints.look(node.public_id)
+    return len(held)
 
 
 def _write_sample(card: Card, sample: CardSample | None, report: CardReport, now: datetime) -> bool:

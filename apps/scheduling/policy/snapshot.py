@@ -22,7 +22,8 @@ class CardHold:
 
 @dataclass(frozen=True, slots=True)
 class CardView:
-    """One present card. `used_mb` is measured and includes our own engines and strangers."""
+    """One present card. `used_mb` is measured and includes our own engines and strangers. `quarantined`:
+    memory of an ended attempt is held there."""
 
     id: int
     index: int
@@ -32,6 +33,7 @@ class CardView:
     used_mb: int | None
     holds: tuple[CardHold, ...] = ()
     compute_capability: str | None = None
+    quarantined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

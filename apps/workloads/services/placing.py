@@ -70,7 +70,7 @@ def _commit(placements: list[Placement], now: datetime) -> None:
             raise PlacementClash
         for card_id in placement.cards:
             card = cards.get(card_id)
-            if card is None or not card.present or card.node_id != node.pk:
+            if card is None or not card.present or card.quarantined_at or card.node_id != node.pk:
                 raise PlacementClash
             _take(held[card_id], task.group.tenant_id, placement.percent)
         attempt = task.attempt + 1

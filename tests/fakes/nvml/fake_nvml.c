@@ -4,9 +4,9 @@
  * FAKE_NVML names the file. It is read anew at each call, so a test may change it while an agent runs:
  *     driver=580.95.05
  *     gpu;uuid=GPU-1;name=NVIDIA L20;mem=46068;used=1024;util=7;temp=40;cc=8.9;mig=0
- *     gpu;uuid=GPU-2;lost=1
+ *     gpu;uuid=GPU-2;lost=1;holders=4711:2048,4712:512
  * Memory in MiB. No file: no driver is loaded. An empty one: a driver without cards. lost=1: the card
- * has fallen off the bus, and every call about it says so.
+ * has fallen off the bus, and every call about it says so. holders: process ids, each with its memory.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define MOST 64
+#define HOLDERS 16
 #define MIB (1024ULL * 1024ULL)
 enum answer { FINE = 0, BAD_ARGUMENT = 2, NOT_OFFERED = 3, BUFFER_SHORT = 7, NO_DRIVER = 9, CARD_LOST = 15 };
 
@@ -22,6 +23,8 @@ struct card {
     unsigned util, temp, major, minor, mig;
     unsigned long long mem, used;
     int lost;
+    struct { unsigned pid; unsigned long long used; } holders[HOLDERS];
+    unsigned holder_count;
 };
 
 static struct card cards[MOST];
@@ -40,6 +43,15 @@ static void set_field(struct card *card, const char *name, const char *value) {
     if (!strcmp(name, "temp")) card->temp = (unsigned)atoi(value);
     if (!strcmp(name, "mig")) card->mig = (unsigned)atoi(value);
     if (!strcmp(name, "lost")) card->lost = atoi(value);
+    if (!strcmp(name, "holders")) {
+        int taken = 0;
+        unsigned long long mib;
+        while (card->holder_count < HOLDERS &&
+               sscanf(value, "%u:%llu%n", &card->holders[card->holder_count].pid, &mib, &taken) == 2) {
+            card->holders[card->holder_count++].used = mib * MIB;
+            value += taken + (value[taken] == ',');
+        }
+    }
     if (!strcmp(name, "cc")) sscanf(value, "%u.%u", &card->major, &card->minor);
 }
 
@@ -146,4 +158,17 @@ int nvmlDeviceGetCudaComputeCapability(struct card *card, int *major, int *minor
 }
 int nvmlDeviceGetMigMode(struct card *card, unsigned *current, unsigned *pending) {
     ABOUT(card, *current = *pending = card->mig; if (card->major < 8) answer = NOT_OFFERED);
+}
+
+struct process { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; };
+
+int nvmlDeviceGetComputeRunningProcesses_v3(struct card *card, unsigned *room, struct process *out) {
+    int answer = begin_with(card);
+    unsigned had = *room;
+    if (answer) return finish(answer);
+    *room = card->holder_count;
+    if (had < card->holder_count) return finish(BUFFER_SHORT);
+    for (unsigned i = 0; i < card->holder_count; i++)
+        out[i] = (struct process){card->holders[i].pid, card->holders[i].used, ~0u, ~0u};
+    return finish(FINE);
 }
