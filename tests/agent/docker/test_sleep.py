@@ -1,153 +1,24 @@
-"""Sleep, wake and health with real containers of a fake vLLM: nothing is lost, whoever dies when."""
+"""Sleep and wake with real containers of a fake vLLM: nothing is lost, whoever dies when."""
 
 import asyncio
-import contextlib
-import http.client
 import socket
-import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from agent.contract.codes import Code, reason
-from agent.contract.messages import HealthCheck, PortMapping, SleepOrder, TaskReport, TaskSpec
+from agent.contract.messages import SleepOrder
 from agent.contract.states import Desired, Observed, Phase
-from tests.agent.docker.conftest import KEY, Machine, free_port
-from tests.agent.fakes import make_spec
+from tests.agent.docker.conftest import KEY, Machine
+from tests.agent.docker.services import ORDER, QUICK, Service, service, vllm_image
 from tests.agent.test_real_agent import ask
-from tests.fakes.docker.engines import DockerNode
 from tests.fakes.tiny_model import ANSWER as TINY_ANSWER
-from tests.fakes.vllm.image import ANSWER, build_fake_vllm, order, order_next
+from tests.fakes.vllm.image import ANSWER, order, order_next
 
+__all__ = ["service", "vllm_image"]
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
-ORDER = SleepOrder(drain_seconds=20, settle_seconds=0.5)
-Step = Callable[["Service"], Awaitable[None]]
-QUICK = {"LOADING_PROBE_S": "0.1", "STEP_S": "0.1"}
-
-
-@pytest.fixture(scope="session")
-def vllm_image(docker_node: DockerNode) -> str:
-    return build_fake_vllm(docker_node.socket)
-
-
-class Service:
-    """One vLLM of the fake kind on the machine."""
-
-    def __init__(self, machine: Machine, image: str) -> None:
-        self.machine, self.image = machine, image
-        self.port = free_port()
-        self.model = machine.folder / "models" / "tiny"
-
-    def spec(self, **changes: object) -> TaskSpec:
-        values: dict[str, object] = {
-            "engine": "vllm",
-            "image": self.image,
-            "model_path": str(self.model),
-            "ports": [PortMapping(8000, self.port)],
-            "engine_key": KEY,
-            "sleep_enabled": True,
-            "health_check": HealthCheck(type="engine", interval_seconds=0.3, start_period_seconds=20),
-        }
-        return make_spec(self.machine.task, **(values | changes))
-
-    async def serve(self, *, agent: dict[str, str] | None = None, **changes: object) -> str:
-        """Have it ready; Docker's id."""
-        await self.machine.start(**(QUICK | (agent or {})))
-        self.machine.want(self.spec(**changes))
-        await self.ready(1)
-        return self.machine.container()
-
-    async def ready(self, times: int) -> None:
-        await self.machine.wait_for(lambda: len(self.told(phase=Phase.READY)) >= times, "ready")
-
-    def told(self, **which: object) -> list[TaskReport]:
-        return self.machine.server.told(self.machine.task, **which)  # type: ignore[arg-type]
-
-    async def sleep(self, wish: SleepOrder = ORDER) -> TaskReport:
-        known = len(self.told(observed=Observed.ASLEEP))
-        self.tell_to_sleep(wish)
-        return await self.asleep(known)
-
-    def tell_to_sleep(self, wish: SleepOrder = ORDER) -> None:
-        self.machine.want(self.current, Desired.STOP, wish)
-
-    async def asleep(self, known: int = 0) -> TaskReport:
-        """The next report that it sleeps, `known` of them passed over."""
-        told = lambda: self.told(observed=Observed.ASLEEP)[known:]  # noqa: E731
-        await self.machine.wait_for(told, "asleep")
-        return told()[0]
-
-    async def wake(self) -> None:
-        """Until it has said a token."""
-        before = len(self.told(phase=Phase.READY))
-        self.machine.want(self.current)
-        await self.ready(before + 1)
-
-    @property
-    def current(self) -> TaskSpec:
-        return self.machine.server.specs[self.machine.task, 1]
-
-    def state(self) -> str:
-        return str(self.machine.api.inspect_container(self.machine.task)["State"]["Status"])
-
-    def log(self) -> str:
-        return self.machine.server.logs.get((self.machine.task, 1), "")
-
-    async def chat(self) -> str:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(
-                f"http://127.0.0.1:{self.port}/v1/chat/completions",
-                json={"model": "tiny", "messages": [{"role": "user", "content": "hi"}]},
-                headers={"Authorization": f"Bearer {KEY}"},
-            ) as answer,
-        ):
-            assert answer.status == 200
-            return str((await answer.json())["choices"][0]["message"]["content"])
-
-    @asynccontextmanager
-    async def request(self) -> AsyncIterator[asyncio.Task[str]]:
-        """A call that runs in the engine for as long as the block does, or is answered in it."""
-        answer = asyncio.ensure_future(self.chat())
-        await self.machine.wait_for(self.is_asked, "the call runs")
-        yield answer
-        answer.cancel()
-        await asyncio.gather(answer, return_exceptions=True)
-
-    def is_asked(self) -> bool:
-        """Whether the engine has a request in work, by its own word."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
-                return 'vllm:num_requests_running{engine="0",model_name="tiny"} 1.0' in answer.read().decode()
-        except OSError:
-            return False
-
-    async def pass_heartbeats(self, count: int) -> None:
-        beats = len(self.machine.server.heartbeats)
-        await self.machine.wait_for(
-            lambda: len(self.machine.server.heartbeats) > beats + count, "heartbeats go on"
-        )
-
-    async def alone(self) -> None:
-        """There is one container of the task, and the newest heartbeat names it once."""
-        rows = self.machine.api.containers(
-            all=True, filters={"label": f"heteroflow.task={self.machine.task}"}
-        )
-        assert len(rows) == 1
-        await self.machine.wait_for(
-            lambda: self.machine.running() == [self.machine.task], "named in the heartbeat"
-        )
-
-
-@pytest.fixture
-async def service(machine: Machine, vllm_image: str) -> AsyncIterator[Service]:
-    yield Service(machine, vllm_image)
-    # what was made to ignore its end must not hold up the next test's engine
-    with contextlib.suppress(Exception):
-        machine.api.kill(machine.task)
+Step = Callable[[Service], Awaitable[None]]
 
 
 @pytest.mark.req("SLEEP-01", "SLEEP-02", "AGENT-04", "AGENT-17", "LIFE-04")
@@ -402,61 +273,3 @@ async def test_sleeper_is_stopped_for_good(service: Service) -> None:
     await service.machine.wait_for(lambda: service.told(observed=Observed.GONE), "gone")
     await service.machine.wait_for(lambda: not service.machine.container(), "the container is removed")
     assert service.machine.api.networks(names=[service.machine.task]) == []
-
-
-SLOW = HealthCheck(type="engine", interval_seconds=0.3, unhealthy_threshold=3, start_period_seconds=1)
-
-
-@pytest.mark.req("AGENT-08")
-async def test_slow_load_with_visible_progress_is_waited_for(service: Service) -> None:
-    await service.serve(health_check=SLOW, env={"FAKE_VLLM_LOAD_S": "6"})
-    assert [r.phase for r in service.told()] == [Phase.CLAIMED, Phase.CREATING, Phase.LOADING, Phase.READY]
-
-
-@pytest.mark.req("AGENT-08")
-@pytest.mark.parametrize("progress", [True, False])
-async def test_load_without_an_end_is_told_from_one_without_progress(
-    service: Service, progress: bool
-) -> None:
-    env = {"FAKE_VLLM_LOAD_S": "600", "FAKE_VLLM_LOAD_TELLS": str(progress).lower()}
-    await service.machine.start(**QUICK, LOAD_CAP_S="8")
-    service.machine.want(service.spec(health_check=SLOW, env=env))
-    await service.machine.wait_for(lambda: service.told(observed=Observed.EXITED), "it failed")
-    why = service.told(observed=Observed.EXITED)[0].reason
-    assert why is not None and why.code is Code.LOAD_TIMEOUT
-    # by the hard cap, or by three failures with nothing new in the log
-    assert ("failures" in why.params) is not progress
-
-
-@pytest.mark.req("AGENT-08")
-@pytest.mark.parametrize("kind", ["engine", "http"])
-async def test_token_counter_that_stands_still_under_requests(service: Service, kind: str) -> None:
-    check = HealthCheck(type=kind, interval_seconds=0.3, start_period_seconds=20)
-    await service.serve(agent={"STALL_CPU_S": "2"}, health_check=check)
-    order(service.port, frozen=True)
-    async with service.request():
-        if kind == "engine":
-            await service.machine.wait_for(lambda: service.told(observed=Observed.EXITED), "it is sick")
-            why = service.told(observed=Observed.EXITED)[0].reason
-            assert why is not None and (why.code, why.params["requests"]) == (Code.STALLED, 1)
-        else:
-            await service.pass_heartbeats(8)
-            assert service.told()[-1].phase is Phase.READY
-
-
-@pytest.mark.req("AGENT-08")
-async def test_still_counter_without_requests_is_no_sign(service: Service) -> None:
-    await service.serve(agent={"STALL_CPU_S": "1"})
-    order(service.port, frozen=True)
-    await service.pass_heartbeats(6)
-    assert service.told()[-1].phase is Phase.READY
-
-
-@pytest.mark.req("AGENT-08", "AGENT-09")
-async def test_exit_of_its_own_is_told_with_its_code(service: Service) -> None:
-    await service.serve()
-    with contextlib.suppress(OSError, http.client.HTTPException):
-        order(service.port, exit_code=3)
-    await service.machine.wait_for(lambda: service.told(observed=Observed.EXITED), "told")
-    (report,) = service.told(observed=Observed.EXITED)
-    assert (report.exit_code, report.reason) == (3, reason(Code.EXITED, exit_code=3))
