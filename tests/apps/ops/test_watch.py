@@ -155,3 +155,16 @@ def test_a_topic_that_can_not_be_read_leaves_its_alerts_alone(monkeypatch):
     heard(node)
     assert watch()["unread"] == list(topics[0].codes)
     assert open_codes() == {"node_lost"}
+
+
+@pytest.mark.req("RECOV-02")
+def test_tasks_that_wait_since_too_much_is_lost_at_once(settings):
+    settings.EVICTIONS_PER_MINUTE = 20
+    sweep = TickRun.objects.filter(name="recovery.sweep")
+    sweep.update(detail={"held_back": 7})
+    watch()
+    alert = Alert.objects.get(code="evictions_held_back", closed_at__isnull=True)
+    assert alert.params == {"tasks": 7, "max": 20}
+    sweep.update(detail={"held_back": 0})
+    watch(NOW + timedelta(seconds=10))
+    assert "evictions_held_back" not in open_codes()
