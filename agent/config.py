@@ -31,6 +31,13 @@ class PullPolicy(StrEnum):
     ALWAYS = "always"
 
 
+class TpIpc(StrEnum):
+    """What processes share memory with where an inference container has more than one card (AGENT-06)."""
+
+    PRIVATE = "private"
+    HOST = "host"
+
+
 class LogFormat(StrEnum):
     """Lines for people, or one JSON object a line for what collects logs."""
 
@@ -120,6 +127,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     log_file_mb: int = 10
     log_files: int = 3
     container_user: str = ""  # UID[:GID]; "" = the image's own
+    tp_ipc: TpIpc = TpIpc.PRIVATE  # host: on a node of one tenant only, tasks see each other's shared memory
     network_egress: bool = False  # whether containers may open connections to the outside
     stop_on_leave: bool = False  # end the containers with the agent instead of adopting them later
     pass_cards: bool = True  # for tests on machines without cards only: False leaves them out

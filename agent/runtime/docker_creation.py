@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 from docker.types import Mount
 
-from agent.config import Settings
+from agent.config import Settings, TpIpc
 from agent.contract.messages import TaskSpec
+from agent.contract.states import TaskType
 from agent.engines.base import Engine, EngineCall, ImageCommand
 from agent.engines.environment import AGENT_VARIABLES, DEV_MODE_VARIABLE, agent_env, user_env
 from agent.gpu.container_cards import ContainerCards
@@ -39,6 +40,7 @@ class Creation(msgspec.Struct, frozen=True):
     cpus: float
     pids: int
     shm_bytes: int | None
+    host_ipc: bool
     user: str
     log_file_mb: int
     log_files: int
@@ -106,6 +108,9 @@ def build_creation(
 ) -> Creation:
     """All parameters of one attempt's container."""
     memory_mb = settings.memory_limit_mb or host_memory_mb * 9 // 10
+    several = len(spec.gpu_uuids) > 1
+    inference = spec.task_type is TaskType.INFERENCE
+    host_ipc = several and inference and settings.tp_ipc is TpIpc.HOST
     return Creation(
         name=spec.task_id,
         image=image_of(spec, engine),
@@ -119,7 +124,8 @@ def build_creation(
         memory_bytes=memory_mb * MB,
         cpus=settings.cpu_limit,
         pids=settings.pids_limit,
-        shm_bytes=SHARED_MEMORY_BYTES if len(spec.gpu_uuids) > 1 else None,
+        shm_bytes=SHARED_MEMORY_BYTES if several and not host_ipc else None,  # the host has its own
+        host_ipc=host_ipc,
         user=settings.container_user,
         log_file_mb=settings.log_file_mb,
         log_files=settings.log_files,
@@ -131,7 +137,7 @@ def host_config(made: Creation, *, pass_cards: bool = True) -> dict[str, Any]:
     config: dict[str, Any] = {
         "port_bindings": {f"{inside}/tcp": [(host, port)] for inside, host, port in made.ports},
         "network_mode": made.name,  # its own network bears its name
-        "ipc_mode": "private",
+        "ipc_mode": "host" if made.host_ipc else "private",
         "privileged": False,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges"],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Settings
+from agent.config import Settings, TpIpc
 from agent.contract.messages import PortMapping, TaskSpec
 from agent.contract.states import TaskType
 from agent.engines.catalog import get_engine
@@ -122,6 +122,24 @@ def test_whole_host_config_of_two_nvidia_cards() -> None:
         ],
     }
     assert "device_requests" not in host_config(made(spec), pass_cards=False)
+
+
+@pytest.mark.req("AGENT-06")
+@pytest.mark.parametrize(
+    ("cards", "task_type", "ipc", "shm"),
+    [
+        (2, TaskType.INFERENCE, "host", None),  # Docker ignores a size of its own there
+        (1, TaskType.INFERENCE, "private", None),
+        (2, TaskType.TRAINING, "private", 16 << 30),
+    ],
+)
+def test_hosts_shared_memory_is_for_inference_on_several_cards_where_the_node_says_so(
+    cards: int, task_type: TaskType, ipc: str, shm: int | None
+) -> None:
+    uuids = ["GPU-a", "GPU-b"][:cards]
+    spec = make_spec(engine="vllm", gpu_vendor="nvidia", gpu_uuids=uuids, task_type=task_type)
+    config = host_config(made(spec, tp_ipc=TpIpc.HOST))
+    assert (config["ipc_mode"], config.get("shm_size"), config["privileged"]) == (ipc, shm, False)
 
 
 @pytest.mark.req("AGENT-06")
