@@ -158,11 +158,13 @@ class HealthCheck(msgspec.Struct):
 class SleepOrder(msgspec.Struct, frozen=True):
     """Put an engine to sleep (SLEEP-01): let running requests end (none for `settle_seconds`, or at the
     latest after `drain_seconds`), ask the engine itself where it can (`level` as vLLM numbers them), stop its
-    container and keep it. The routes were closed before."""
+    container and keep it. The routes were closed before. `quiet`: no gateway has a request of it any more,
+    so that an engine that does not say what it has in work is waited for no longer than `settle_seconds`."""
 
     drain_seconds: float
     settle_seconds: float
     level: int = 2
+    quiet: bool = False
 
 
 class DesiredTask(msgspec.Struct):

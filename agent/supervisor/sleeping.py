@@ -76,6 +76,8 @@ def _is_quiet(around: Surroundings, a: Attempt, now: float) -> bool:
     if a.quiet_since is not None and now - a.quiet_since >= a.sleep.settle_seconds:
         return True
     waited = now - a.drain_began_at
+    if a.sleep.quiet and a.requests is None and waited >= a.sleep.settle_seconds:
+        return True
     if waited < a.sleep.drain_seconds:
         return False
     if a.quiet_since is None:

@@ -52,6 +52,7 @@ SIDEBAR = {
                 _item(_("Model routes"), "alt_route", "routing_modelroute"),
                 _item(_("Endpoints"), "hub", "routing_inferenceendpoint"),
                 _item(_("API keys"), "key", "tenants_apikey"),
+                _item(_("Gateway processes"), "speed", "routing_gatewayload"),
                 _item(_("Usage records"), "receipt_long", "usage_usagerecord"),
                 _item(_("Card time"), "timelapse", "usage_cardtime"),
                 _item(_("Usage journals"), "draft", "usage_usagefile"),

@@ -40,6 +40,7 @@ ROWS = {
     "fleet.JoinToken": (_("join token"), _("join tokens")),
     "fleet.Node": (_("node"), _("nodes")),
     "fleet.Port": (_("port"), _("ports")),
+    "routing.GatewayLoad": (_("gateway process"), _("gateway processes")),
     "routing.InferenceEndpoint": (_("endpoint"), _("endpoints")),
     "routing.ModelRoute": (_("model route"), _("model routes")),
     "streams.LogChunk": (_("log piece"), _("log pieces")),

@@ -7,12 +7,14 @@ from apps.core.models import PublishedVersion
 GATEWAY = "gateway"
 
 
-def bump(name: str = GATEWAY) -> None:
-    """Raise a version; call inside the transaction whose rows changed."""
+def bump(name: str = GATEWAY) -> int:
+    """Raise a version; call inside the transaction whose rows changed. Answers the new one, which is this
+    transaction's alone until it ends."""
     if not PublishedVersion.objects.filter(name=name).update(version=F("version") + 1):
         PublishedVersion.objects.update_or_create(
             name=name, defaults={"version": F("version") + 1}, create_defaults={"version": 1}
         )
+    return read(name)
 
 
 def read(name: str = GATEWAY) -> int:

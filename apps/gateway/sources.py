@@ -1,4 +1,4 @@
-"""What the gateway asks of the database, off its event loop: tables, versions, unknown keys.
+"""What the gateway asks of the database and tells it, off its event loop: tables, versions, keys, load.
 
 The only module of the gateway with the ORM behind it. Connections live in its own threads, never
 as long as a call.
@@ -13,6 +13,9 @@ from typing import TypeVar
 
 from django.db import DatabaseError, close_old_connections
 
+from apps.core.clock import utc_now
+from apps.routing import gateways
+from apps.routing.load import Load
 from apps.routing.published import find_key, load_table, read_version
 from apps.routing.table import Key, Table
 from apps.tenants.services import touch_keys
@@ -21,14 +24,27 @@ T = TypeVar("T")
 
 
 class DatabaseSource:
-    """A TableSource, a KeyFinder and the last-used times. All raise django.db.Error when it is away."""
+    """A TableSource, a KeyFinder, the last-used times and a Listener, for the process called `name`. All
+    raise django.db.Error when it is away."""
 
-    def __init__(self, *, lookups_at_once: int) -> None:
+    def __init__(self, name: str, *, lookups_at_once: int) -> None:
+        self._name = name
+        self._known = False
         self._tables = ThreadPoolExecutor(1, thread_name_prefix="gateway-tables")
         self._lookups = ThreadPoolExecutor(lookups_at_once, thread_name_prefix="gateway-keys")
 
     async def load(self) -> Table:
-        return await _off_loop(self._tables, load_table)
+        return await _off_loop(self._tables, self._load)
+
+    def _load(self) -> Table:
+        """Nothing is served before this process is known to those who stop replicas."""
+        if not self._known:
+            gateways.say(self._name, Load(), utc_now())
+            self._known = True
+        return load_table()
+
+    async def say(self, load: Load, *, left: bool = False) -> None:
+        await _off_loop(self._tables, lambda: gateways.say(self._name, load, utc_now(), left=left))
 
     async def version(self) -> int:
         return await _off_loop(self._tables, read_version)

@@ -1,6 +1,8 @@
 """Builds the gateway from the Django settings and the database. Called by the composition root."""
 
 import os
+import socket
+import uuid
 from pathlib import Path
 
 from apps.gateway.plane.io.app import GatewayApp
@@ -14,12 +16,18 @@ def build_gateway() -> GatewayApp:
     """A gateway that isn't started yet; call `startup()` on the loop that serves it."""
     config = load_config()
     folder = Path(config.usage_dir)
-    source = DatabaseSource(lookups_at_once=config.key_lookups_at_once)
+    source = DatabaseSource(_process_name(), lookups_at_once=config.key_lookups_at_once)
     return GatewayApp(
         config,
         source=source,
         find_key=source.find_key,
         journal=Journal(folder, max_file_bytes=config.usage_file_bytes, backlog=config.usage_backlog),
         touch_keys=source.touch_keys,
+        listener=source,
         flusher=Flusher(folder, own_pid=os.getpid(), interval_s=config.usage_flush_s),
     )
+
+
+def _process_name() -> str:
+    """This run of this process on this host: a successor is another one."""
+    return f"{socket.gethostname()[:150]}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

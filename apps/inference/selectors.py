@@ -227,7 +227,6 @@ def _warnings(group: TaskGroup) -> list[dict[str, Any]]:
     waiting = {
         "scale_policy": bool(group.scale_policy.get("enabled")),
         "schedule_window": bool(group.schedule_window.get("enabled")),
-        "idle_timeout_minutes": group.idle_timeout_minutes > 0,
     }
     found += [tell("not_in_effect_yet", {"field": name}) for name, on in waiting.items() if on]
     return [warning for warning in found if warning is not None]

@@ -1,4 +1,5 @@
-"""Endpoints and model routes (SVC-01): what callers name, and which group serves it."""
+"""Endpoints and model routes (SVC-01): what callers name, and which group serves it; and what gateways say of
+their calls."""
 
 from django.conf import settings
 from django.db import models
@@ -56,6 +57,25 @@ class InferenceEndpoint(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["tenant", "name"], name="one_endpoint_a_name"),
         ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class GatewayLoad(models.Model):
+    """The last word of one gateway process (SLEEP-06): fields as apps.routing.load.Load, all of one instant.
+    Written by that process alone, removed by the loop that reads it."""
+
+    name = models.CharField(max_length=200, unique=True)
+    table_version = models.PositiveBigIntegerField(default=0)
+    in_flight = models.JSONField(default=dict)
+    held = models.JSONField(default=dict)
+    used = models.JSONField(default=dict)
+    said_at = models.DateTimeField()
+    left = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["name"]
 
     def __str__(self) -> str:
         return self.name

@@ -62,19 +62,20 @@ def _load_routes() -> dict[str, dict[str, tuple[Route, ...]]]:
             log.error("task %s is not published: its node's door can not be read (%s)", ready.task_id, kind)
             continue
         replicas[ready.group_id].append(replica)
+    dozing = work.dozing_groups()
     found: dict[str, dict[str, list[Route]]] = defaultdict(dict)
     rows = ModelRoute.objects.filter(group__deleted_at__isnull=True).select_related("tenant", "group")
     for row in rows.order_by("priority", "pk"):
         # An inactive route leaves its model known: 503 and not 404.
         of_model = found[row.tenant.public_id].setdefault(row.model_name, [])
         if row.active:
-            of_model.append(_build_route(row, replicas.get(row.group_id, [])))
+            of_model.append(_build_route(row, replicas.get(row.group_id, []), row.group_id in dozing))
     return {
         tenant: {model: tuple(routes) for model, routes in models.items()} for tenant, models in found.items()
     }
 
 
-def _build_route(row: ModelRoute, replicas: list[Replica]) -> Route:
+def _build_route(row: ModelRoute, replicas: list[Replica], dozing: bool) -> Route:
     return Route(
         route_id=row.public_id,
         group_id=row.group.public_id,
@@ -83,6 +84,7 @@ def _build_route(row: ModelRoute, replicas: list[Replica]) -> Route:
         version=row.version,
         balancing=row.balancing,
         replicas=tuple(replicas),
+        dozing=dozing,
     )
 
 

@@ -37,7 +37,8 @@ class Replica(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """One active route of a model name; lowest priority number first, then by weight (GW-03)."""
+    """One active route of a model name; lowest priority number first, then by weight (GW-03). `dozing`: a
+    replica of it has just left the routes to sleep, and is called back if somebody wants it (SLEEP-06)."""
 
     route_id: str
     group_id: str
@@ -46,6 +47,7 @@ class Route(msgspec.Struct, frozen=True):
     version: str
     balancing: str
     replicas: tuple[Replica, ...] = ()
+    dozing: bool = False
 
 
 class Key(msgspec.Struct, frozen=True):

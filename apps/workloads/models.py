@@ -29,6 +29,8 @@ class TaskGroup(models.Model):
     max_replicas = models.PositiveIntegerField(default=1)
     enable_api = models.BooleanField(default=False)
     idle_timeout_minutes = models.PositiveIntegerField(default=0)
+    # When a gateway was last asked for it; kept up now and then, and where the gateway's own word goes.
+    asked_at = models.DateTimeField(null=True)
     gpu_memory_utilization = models.PositiveIntegerField(null=True)
     priority = models.IntegerField(default=0)
     preemptible = models.BooleanField(default=False)
@@ -110,6 +112,8 @@ class Task(models.Model):
     last_error = models.JSONField(default=dict)  # {code, params, exit_code, log_lines, at}
     rebuilds = models.PositiveIntegerField(default=0)
     not_before = models.DateTimeField(null=True)  # back-off before the next placement
+    # Draining: the published table with which it left the routes; empty once no gateway has a call of it.
+    left_table = models.PositiveBigIntegerField(null=True)
     # Its place in the group's template chain, and the nodes (public id: code) that refused to start what
     # stands there: both begin anew when it is started again, the latter also once it ran (RECOV-03).
     template_index = models.PositiveIntegerField(default=0)

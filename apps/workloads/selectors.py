@@ -70,7 +70,7 @@ def engine_of(task: Task) -> str:
 
 
 # What an order depends on; the rest of a task, secrets among it, is not read for it.
-_ORDERED_BY = ("public_id", "attempt", "state", "phase", "desired", "node_id")
+_ORDERED_BY = ("public_id", "attempt", "state", "phase", "desired", "node_id", "left_table")
 
 
 def desired_of(node: Node) -> list[DesiredTask]:
@@ -86,7 +86,7 @@ def desired_of(node: Node) -> list[DesiredTask]:
             attempt=claim.attempt,
             desired=Desired.RUN if _is_wanted(claim) else Desired.STOP,
             stop_grace_seconds=settings.STOP_GRACE_S,
-            sleep=_sleep_order() if _is_to_sleep(claim) else None,
+            sleep=_sleep_order(claim.task) if _is_to_sleep(claim) else None,
         )
         for claim in claims
     ]
@@ -105,8 +105,12 @@ def _is_to_sleep(claim: Claim) -> bool:
     return claim.attempt == task.attempt and (asleep or falling)
 
 
-def _sleep_order() -> SleepOrder:
-    return SleepOrder(drain_seconds=settings.SLEEP_DRAIN_S, settle_seconds=settings.SLEEP_SETTLE_S)
+def _sleep_order(task: Task) -> SleepOrder:
+    return SleepOrder(
+        drain_seconds=settings.SLEEP_DRAIN_S,
+        settle_seconds=settings.SLEEP_SETTLE_S,
+        quiet=task.left_table is None,
+    )
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,12 @@ def ready_replicas() -> list[ReadyReplica]:
         for task in found
         if task.node is not None and (task.public_id, task.attempt) in first_port
     ]
+
+
+def dozing_groups() -> set[int]:
+    """Groups with a replica that has left the routes to sleep and may still be called back (SLEEP-06)."""
+    dozing = Task.objects.filter(state=State.DRAINING, phase=Phase.READY).exclude(desired=Desired.STOP)
+    return set(dozing.values_list("group_id", flat=True))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from apps.workloads.policy.moves import MOVES, derive_group_state, is_allowed
 
 __all__ = ["MOVES", "ImpossibleMove", "Move", "lock_groups", "move_of", "transition", "transition_many"]
 
+_ROUTED = frozenset({State.RUNNING, State.DRAINING})  # what of a replica stands in the published table
+_LEAVES = (State.RUNNING, State.DRAINING)
 _CHUNK = 400  # rows a statement: 400 x 16 values stay below SQLite's 32,766
 
 
@@ -70,8 +72,10 @@ def transition_many(moves: Sequence[Move], *, actor: str, now: datetime) -> set[
         done = [move for move in moves if move.task_id in moved]
         _write_events(done, actor, now)
         _derive_groups(groups, now)
-        if any(State.RUNNING in (move.from_, move.to) for move in done):
-            versions.bump()
+        if any(_ROUTED & {move.from_, move.to} for move in done):
+            table = versions.bump()
+            left = [move.task_id for move in done if (move.from_, move.to) == _LEAVES]
+            Task.objects.filter(pk__in=left).update(left_table=table)
     return moved
 
 

@@ -47,6 +47,7 @@ INSTALLED_APPS = [
     "apps.files.apps.FilesConfig",
     "apps.scheduling.apps.SchedulingConfig",
     "apps.recovery.apps.RecoveryConfig",
+    "apps.scaling.apps.ScalingConfig",
     "apps.gateway.apps.GatewayConfig",
     "apps.inference.apps.InferenceConfig",
     "apps.agentlink.apps.AgentlinkConfig",
@@ -206,6 +207,13 @@ PLAYGROUND_KEY_TTL_S = env.int("PLAYGROUND_KEY_TTL_S", default=4 * 3600)  # of k
 SCHEDULING_PERIOD_S = env.float("SCHEDULING_PERIOD_S", default=1.0)
 RECOVERY_PERIOD_S = env.float("RECOVERY_PERIOD_S", default=5.0)
 DRAIN_PERIOD_S = env.float("DRAIN_PERIOD_S", default=2.0)
+# Idle services and drains. A gateway that said nothing of its calls for LOAD_FRESH_S is silent: no service is
+# taken for idle then. After LOAD_FORGET_S it is held to be dead. IDLE_MINUTE_S is what a minute of
+# idle_timeout_minutes lasts, for tests.
+IDLE_PERIOD_S = env.float("IDLE_PERIOD_S", default=2.0)
+IDLE_MINUTE_S = env.float("IDLE_MINUTE_S", default=60.0)
+LOAD_FRESH_S = env.float("LOAD_FRESH_S", default=30.0)
+LOAD_FORGET_S = env.float("LOAD_FORGET_S", default=600.0)
 # Emptying nodes: replacements that start at once in the whole fleet, how long running calls have to end once
 # the replacement serves, and when one whose rebuilds are spent is tried anew.
 DRAIN_AT_ONCE = env.int("DRAIN_AT_ONCE", default=4)

@@ -95,6 +95,20 @@ async def test_quiet_is_without_a_break_and_the_queue_counts(world: World) -> No
 
 
 @pytest.mark.req("SLEEP-01")
+@pytest.mark.parametrize(("work", "asleep"), [(None, True), (BUSY, False)])
+async def test_an_engine_that_does_not_say_is_quiet_where_no_gateway_uses_it(
+    world: World, work: Work | None, asleep: bool
+) -> None:
+    """One that says it is still busy has callers that no gateway knows."""
+    await world.run_to_ready()
+    world.work_answer = work
+    to_sleep(world, SleepOrder(drain_seconds=60, settle_seconds=3, quiet=True))
+    await world.go(6, steps=12)
+    assert (stage(world) is Stage.ASLEEP) is asleep
+    assert not asleep or Code.DRAIN_CUT not in [note.code for note in world.reports.told[-1].notes]
+
+
+@pytest.mark.req("SLEEP-01")
 @pytest.mark.parametrize(("work", "requests"), [(BUSY, 3), (None, "?")])
 async def test_requests_that_do_not_end_are_cut_at_the_deadline(
     world: World, work: Work | None, requests: object

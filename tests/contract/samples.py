@@ -102,7 +102,11 @@ SAMPLES: dict[str, tuple[object, object]] = {
         m.HeartbeatReply(
             "0123456789abcdef",
             True,
-            [m.DesiredTask(TASK, 3, Desired.STOP, 30, m.SleepOrder(drain_seconds=60, settle_seconds=3))],
+            [
+                m.DesiredTask(
+                    TASK, 3, Desired.STOP, 30, m.SleepOrder(drain_seconds=60, settle_seconds=3, quiet=True)
+                )
+            ],
         ),
         m.HeartbeatAnswer,
     ),

@@ -17,6 +17,7 @@ import uvicorn
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.io.app import GatewayApp
 from apps.gateway.plane.io.journal import Journal
+from apps.routing.load import Load
 from apps.routing.table import Key, Replica, Route, Table
 from apps.usage.record import UsageEntry
 from tests.fakes.mock_engine import MockEngine
@@ -79,7 +80,7 @@ def make_table(*routes: Route, keys: dict[str, Key] | None = None, version: int 
 
 @dataclass
 class FakeSource:
-    """A TableSource and KeyFinder that the test changes and breaks."""
+    """A TableSource, KeyFinder and Listener that the test changes and breaks. `said`: all it was told."""
 
     table: Table
     late_keys: dict[str, Key] = field(default_factory=dict)
@@ -89,6 +90,13 @@ class FakeSource:
     at_once: int = 0
     most_at_once: int = 0
     lookup_s: float = 0.0
+    said: list[Load] = field(default_factory=list)
+    left: bool = False
+
+    async def say(self, load: Load, *, left: bool = False) -> None:
+        self._check()
+        self.said.append(load)
+        self.left = left
 
     async def load(self) -> Table:
         self._check()
@@ -132,7 +140,12 @@ class RunningGateway:
         self.journal = Journal(folder, max_file_bytes=self.config.usage_file_bytes, backlog=10)
         self.touched: dict[str, float] = {}
         self.app = GatewayApp(
-            self.config, source=source, find_key=source.find_key, journal=self.journal, touch_keys=self._touch
+            self.config,
+            source=source,
+            find_key=source.find_key,
+            journal=self.journal,
+            touch_keys=self._touch,
+            listener=source,
         )
         self.port = 0
 

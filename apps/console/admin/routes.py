@@ -7,11 +7,11 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
-from apps.console.admin.base import OperatorAdmin, tell_refusal
+from apps.console.admin.base import OperatorAdmin, ReadOnlyAdmin, tell_refusal
 from apps.core.clock import utc_now
 from apps.core.errors import Refusal
 from apps.routing import services
-from apps.routing.models import InferenceEndpoint, ModelRoute
+from apps.routing.models import GatewayLoad, InferenceEndpoint, ModelRoute
 from apps.tenants.scope import viewer_of
 
 
@@ -107,3 +107,11 @@ class InferenceEndpointAdmin(OperatorAdmin):
             leads_to=self.page_of(),
             act=act,
         )
+
+
+@admin.register(GatewayLoad)
+class GatewayLoadAdmin(ReadOnlyAdmin):
+    """SLEEP-06: what each gateway process last said. A silent one holds up idle sleep."""
+
+    list_display = ["name", "table_version", "in_flight", "held", "said_at", "left"]
+    search_fields = ["name"]

@@ -21,6 +21,7 @@ from apps.workloads.services.leaving import (
     request_delete,
     request_stop,
     start_again,
+    stop_one,
 )
 from apps.workloads.services.lending import end_due_loans, end_loan, lend_card
 from apps.workloads.services.losing import lose_cards, lose_nodes, note_held_back
@@ -33,7 +34,15 @@ from apps.workloads.services.mending import (
 from apps.workloads.services.placing import Placement, PlacementClash, commit_placements, note_refusals
 from apps.workloads.services.reporting import apply_report, reconcile_node
 from apps.workloads.services.scaling import set_replicas
-from apps.workloads.services.sleeping import call_back, leave_routes, order_sleep, request_sleep, request_wake
+from apps.workloads.services.sleeping import (
+    call_back,
+    ensure_may_sleep,
+    leave_routes,
+    note_quiet,
+    order_sleep,
+    request_sleep,
+    request_wake,
+)
 
 __all__ = [
     "STARTABLE",
@@ -55,6 +64,7 @@ __all__ = [
     "end_drained",
     "end_due_loans",
     "end_loan",
+    "ensure_may_sleep",
     "evict_task",
     "expire_deadlines",
     "finish_deleted",
@@ -64,6 +74,7 @@ __all__ = [
     "lose_nodes",
     "move_task",
     "note_held_back",
+    "note_quiet",
     "note_refusals",
     "order_sleep",
     "rebuild_failed",
@@ -77,6 +88,7 @@ __all__ = [
     "set_replicas",
     "settle_pair",
     "start_again",
+    "stop_one",
     "unplace_sleeper",
     "wake_waiting",
 ]

@@ -11,7 +11,7 @@ from apps.catalog.models import CatalogModel
 from apps.core.models import AuditEntry, Lease, PublishedVersion, TickRun
 from apps.files.models import FileRequest
 from apps.fleet.models import Port
-from apps.routing.models import InferenceEndpoint, ModelRoute
+from apps.routing.models import GatewayLoad, InferenceEndpoint, ModelRoute
 from apps.streams.models import LogChunk
 from apps.tenants.models import User
 from apps.usage.models import CardTime, UsageFile, UsageHost, UsageRecord
@@ -85,6 +85,7 @@ def full(operator: User) -> dict[str, Any]:
         counted_until=NOW,
     )
     UsageHost.objects.create(name="host-a", updated_at=NOW)
+    GatewayLoad.objects.create(name="host-a:1:abc", in_flight={task.public_id: 2}, said_at=NOW)
     TickRun.objects.create(name="scheduling.place", outcome="done", finished_at=NOW, duration_ms=4)
     Lease.objects.create(name="scheduling.place")
     PublishedVersion.objects.update_or_create(name="gateway")

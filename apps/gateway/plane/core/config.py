@@ -55,6 +55,16 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     key_cache_size: int = 10_000
     touch_interval_s: float = 10.0
 
+    # What is said of the calls here, for those who put replicas to sleep or take them away (SLEEP-06).
+    load_say_s: float = 1.0
+    """How often it is said, where it has changed."""
+    load_repeat_s: float = 10.0
+    """How often it is said again where nothing has: the process is still there."""
+    load_keep_s: float = 3600.0
+    """For how long it is told when a service was last asked for."""
+    call_back_wait_s: float = 15.0
+    """How long a call waits for a replica that has just left the routes to sleep and may be called back."""
+
     # Usage files and the end of the process.
     usage_file_bytes: int = 64 * MIB
     usage_backlog: int = 10_000

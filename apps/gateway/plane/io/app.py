@@ -35,6 +35,7 @@ from apps.gateway.plane.io.live import LiveCounts
 from apps.gateway.plane.io.reply import Receive, Reply, Send
 from apps.gateway.plane.io.settlement import Settlement
 from apps.gateway.plane.io.tables import Tables, TableSource
+from apps.gateway.plane.io.telling import Listener, Teller
 from apps.gateway.plane.io.upstream import Upstream
 from apps.routing.table import Key, Table
 from apps.usage.record import Ending
@@ -53,8 +54,8 @@ class BackgroundThread(Protocol):
 class GatewayApp:
     """`startup` before the first call, `shutdown` after the last. One per process and loop.
 
-    `touch_keys` gets {key id: epoch seconds of the last use} now and then (TEN-06); `flusher` is
-    started and stopped with the app.
+    `touch_keys` gets {key id: epoch seconds of the last use} now and then (TEN-06); `listener` is told what
+    is in flight here (SLEEP-06); `flusher` is started and stopped with the app.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class GatewayApp:
         find_key: KeyFinder,
         journal: Journal,
         touch_keys: TouchKeys | None = None,
+        listener: Listener | None = None,
         flusher: BackgroundThread | None = None,
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.time,
@@ -82,9 +84,12 @@ class GatewayApp:
             upstream=Upstream(config),
             live=self._live,
             journal=journal,
+            tables=self._tables,
             rng=rng or random.Random(),  # noqa: S311 - spreads load, guards nothing
             big_bodies=asyncio.Semaphore(config.big_bodies_at_once),
         )
+        self._teller = Teller(listener, self._tables, self._live, config, clock) if listener else None
+        self._telling: asyncio.Task[None] | None = None
         self._bodies = BodyReader(config, self._parts.big_bodies)
         self._exchanges: dict[asyncio.Task[None], Exchange] = {}
         self._used_keys: dict[str, float] = {}
@@ -103,6 +108,8 @@ class GatewayApp:
         if self._flusher is not None:
             self._flusher.start()
         self._tending = asyncio.create_task(self._tend(), name="gateway-tending")
+        if self._teller is not None:
+            self._telling = asyncio.create_task(self._teller.run(), name="gateway-telling")
 
     async def shutdown(self) -> None:
         """Refuses new calls, lets running ones end for `shutdown_timeout_s`, then ends them."""
@@ -114,11 +121,14 @@ class GatewayApp:
             task.cancel()
         if self._exchanges:
             await asyncio.wait(set(self._exchanges), timeout=self._config.connect_timeout_s)
-        if self._tending is not None:
-            self._tending.cancel()
-            await asyncio.wait({self._tending})
+        for background in (self._tending, self._telling):
+            if background is not None:
+                background.cancel()
+                await asyncio.wait({background})
         await self._tables.stop()
         await self._parts.upstream.stop()
+        if self._teller is not None:
+            await self._teller.leave()
         await self._touch()
         self._journal.retry()
         self._journal.close()
@@ -242,7 +252,7 @@ class GatewayApp:
                 raise errors.stopping(self._config.retry_after_s)
             call = await self._bodies.read_call(path, headers, receive)
             facts.model, facts.stream = call.model, call.stream
-            routes = find_routes(self._table(), key, call.model)
+            find_routes(self._table(), key, call.model)
         except errors.CallError as fault:
             settlement.settle(Ending.REFUSED, fault.status)
             raise
@@ -252,7 +262,7 @@ class GatewayApp:
         except Exception:
             settlement.settle(Ending.REFUSED, errors.internal().status)
             raise
-        exchange = Exchange(self._parts, call, routes, settlement, reply)
+        exchange = Exchange(self._parts, call, settlement, reply)
         await self._run(exchange, receive, reply)
 
     async def _run(self, exchange: Exchange, receive: Receive, reply: Reply) -> None:

@@ -21,6 +21,7 @@ from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.live import LiveCounts
 from apps.gateway.plane.io.reply import Reply
 from apps.gateway.plane.io.settlement import RecordWriter, Settlement
+from apps.gateway.plane.io.tables import Tables
 from apps.gateway.plane.io.upstream import Unreachable, Upstream
 from apps.routing.table import Route
 from apps.usage.record import Ending
@@ -37,6 +38,7 @@ class Parts(msgspec.Struct, frozen=True):
     upstream: Upstream
     live: LiveCounts
     journal: RecordWriter
+    tables: Tables
     rng: random.Random
     big_bodies: asyncio.Semaphore
 
@@ -45,12 +47,9 @@ class Exchange:
     """`run` answers the caller. Cancel its task when the caller is gone; set `stopping` first when
     the gateway itself ends the call."""
 
-    def __init__(
-        self, parts: Parts, call: Call, routes: tuple[Route, ...], settlement: Settlement, reply: Reply
-    ) -> None:
+    def __init__(self, parts: Parts, call: Call, settlement: Settlement, reply: Reply) -> None:
         self._parts = parts
         self._call = call
-        self._routes = routes
         self._settlement = settlement
         self._facts = settlement.facts
         self._reply = reply
@@ -86,9 +85,8 @@ class Exchange:
     async def _serve(self) -> None:
         tried: set[str] = set()
         for last in (False, True):
-            choice = self._choose(tried)
-            task_id = choice.replica.task_id
-            self._parts.live.enter(task_id)
+            choice = self._enter(tried) or await self._called_back(tried)
+            task_id, group_id = choice.replica.task_id, choice.route.group_id
             meters.enter(self._call.model)
             try:
                 response = await self._open(choice, fresh=last)
@@ -107,14 +105,22 @@ class Exchange:
                 if failure.refused:
                     self._parts.live.sideline(task_id)
             finally:
-                self._parts.live.leave(task_id)
+                self._parts.live.leave(task_id, group_id)
                 meters.leave(self._call.model)
         raise errors.upstream_unreachable()
 
-    def _choose(self, tried: set[str]) -> Choice:
+    def _routes(self) -> tuple[Route, ...]:
+        """Those of the present table, whatever it was when the call was admitted."""
+        table = self._parts.tables.current
+        of_tenant = {} if table is None else table.routes.get(self._facts.tenant_id, {})
+        return of_tenant.get(self._call.model, ())
+
+    def _enter(self, tried: set[str]) -> Choice | None:
+        """Chooses a replica and counts the call there, in one step of the loop: a replica that is not in the
+        present table gets no new call, which whoever stops it relies on. None = none can be had."""
         live, config = self._parts.live, self._parts.config
         choice = choose(
-            self._routes,
+            self._routes(),
             in_flight=live.in_flight,
             turns=live.turns,
             rng=self._parts.rng,
@@ -122,13 +128,35 @@ class Exchange:
             limit=config.replica_connections,
         )
         if choice is None:
-            if any(route.replicas for route in self._routes):
-                raise errors.backend_busy(self._call.model, config.retry_after_s)
-            raise errors.no_backend(self._call.model, config.retry_after_s)
+            return None
+        live.enter(choice.replica.task_id, choice.route.group_id)
         facts = self._facts
         facts.route_id, facts.group_id = choice.route.route_id, choice.route.group_id
         facts.task_id, facts.attempt = choice.replica.task_id, choice.replica.attempt
         return choice
+
+    async def _called_back(self, tried: set[str]) -> Choice:
+        """Waits while a replica that has just left to sleep may be called back: that this call waits is what
+        calls it back. Raises CallError where none is to be had."""
+        live, config = self._parts.live, self._parts.config
+        now = asyncio.get_running_loop().time
+        until = now() + config.call_back_wait_s
+        while True:
+            routes = self._routes()
+            groups = [route.group_id for route in routes]
+            live.asked.update(groups)
+            if any(route.replicas for route in routes):
+                raise errors.backend_busy(self._call.model, config.retry_after_s)
+            dozing = [route.group_id for route in routes if route.dozing]
+            if not dozing or now() >= until:
+                raise errors.no_backend(self._call.model, config.retry_after_s)
+            live.hold(dozing)
+            try:
+                await self._parts.tables.changed(until - now())
+            finally:
+                live.let_go(dozing)
+            if (choice := self._enter(tried)) is not None:
+                return choice
 
     async def _open(self, choice: Choice, *, fresh: bool) -> aiohttp.ClientResponse:
         """The response of the replica, its body unread. Raises Unreachable or CallError."""

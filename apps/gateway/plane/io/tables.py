@@ -5,6 +5,7 @@ the last table goes on serving. Never merges: a table is replaced or kept.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from typing import Protocol
@@ -34,6 +35,7 @@ class Tables:
         self._loaded_at = 0.0
         self._failing = False
         self._checked_at = 0.0
+        self._changed = asyncio.Event()
         self.current: Table | None = None
 
     async def start(self) -> None:
@@ -70,7 +72,15 @@ class Tables:
         if self.current is None or due or await self._source.version() != self.current.version:
             self.current = await self._source.load()
             self._loaded_at = time.monotonic()
+            self._changed.set()
+            self._changed = asyncio.Event()
         self._checked_at = time.monotonic()
+
+    async def changed(self, within_s: float) -> None:
+        """Waits for the next table, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._changed.wait()
 
     def age_s(self) -> float | None:
         """Seconds since the table was last known to be current; None before the first was read."""

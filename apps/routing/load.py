@@ -1,0 +1,49 @@
+"""What a gateway process says of its calls, as plain values (no Django, no I/O).
+
+Owns the shapes. One Load is one instant of one process: nothing of it may be read apart from the rest. A
+process that serves a table never sends a new call to a replica that is not in it, so "it serves version 7
+and has no call of the replica that left with version 7" stays true, however old the word is.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+
+class Load(msgspec.Struct, frozen=True):
+    """`version`: the published table that it serves, 0 before its first. `in_flight`: calls at each replica,
+    by task id. `held`: calls that wait for a replica that may be called back, by group id. `used`: when each
+    group was last asked for, by group id, epoch seconds; what lies longer back is left out."""
+
+    version: int = 0
+    in_flight: dict[str, int] = {}
+    held: dict[str, int] = {}
+    used: dict[str, float] = {}
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The last word of one gateway process. `left`: it ended in good order and has no call."""
+
+    name: str
+    said_at: datetime
+    load: Load
+    left: bool = False
+
+
+def is_quiet(sources: list[Source], task_id: str, version: int) -> bool:
+    """Whether no gateway has, or can still get, a call of a replica that left the routes with `version`.
+    Without any gateway nobody says so."""
+    return bool(sources) and all(
+        source.left or (source.load.version >= version and not source.load.in_flight.get(task_id))
+        for source in sources
+    )
+
+
+def last_used(sources: list[Source]) -> Mapping[str, float]:
+    """When each group was last asked for, as far as the sources say; epoch seconds."""
+    latest: dict[str, float] = {}
+    for source in sources:
+        for group_id, at in source.load.used.items():
+            latest[group_id] = max(at, latest.get(group_id, 0.0))
+    return latest
