@@ -242,9 +242,11 @@ def test_woken_on_a_node_that_is_just_being_emptied_it_is_placed_anew(life: Life
     node = make_node()
     task = asleep(life, node)
     Node.objects.filter(pk=node.pk).update(duty=Duty.MAINTENANCE)
+    awake = life.run(make_task(), make_node(), port=20002)
+    assert not services.unplace_sleeper(lease=life.lease, task=awake, now=LATER)  # that is for sleepers
     assert wake(task).did == Did.PLACING
     assert fresh(task).state == State.PENDING and orders(node) == [(Desired.STOP, False)]
-    assert held() == (1, 1)
+    assert held() == (2, 2)
 
 
 @pytest.mark.req("LIFE-09")
