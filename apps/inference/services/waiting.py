@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from django.conf import settings
 
 from agent.contract.states import Phase, State
+from apps.core.errors import NotFound
 from apps.workloads.models import Task
 from apps.workloads.services import Act, Did, Said, said
 
@@ -35,7 +36,7 @@ def _seat() -> Iterator[bool]:
 
 def wait_awake(task: Task, act: Act, *, wait_s: float) -> Act:
     """What became of a wake within `wait_s`; `act` itself where that is not known by then, or nobody may
-    wait. Never call it inside a transaction."""
+    wait. Never call it inside a transaction. Raises NotFound where its service was deleted meanwhile."""
     if wait_s <= 0 or act.next.code != "next_wakes":
         return act  # nothing to wait for: it serves, or its wake waits for something else
     with _seat() as free:
@@ -44,12 +45,15 @@ def wait_awake(task: Task, act: Act, *, wait_s: float) -> Act:
         until = time.monotonic() + wait_s
         while _state_of(task) == State.WAKING and time.monotonic() < until:
             time.sleep(settings.WAKE_POLL_S)
-    task.refresh_from_db()
-    return _what_became(task, act)
+    fresh = Task.objects.filter(pk=task.pk).first()
+    if fresh is None:
+        raise NotFound
+    return _what_became(fresh, act)
 
 
-def _state_of(task: Task) -> State:
-    return State(Task.objects.values_list("state", flat=True).get(pk=task.pk))
+def _state_of(task: Task) -> str | None:
+    """None where its service was deleted meanwhile."""
+    return Task.objects.filter(pk=task.pk).values_list("state", flat=True).first()
 
 
 def _what_became(task: Task, act: Act) -> Act:

@@ -17,7 +17,7 @@ from apps.workloads.models import Event, Task, TaskGroup
 OWN_FIELDS = frozenset(
     {"id", "public_id", "rank", "created_at", "replaces_id", "retired_at", "desired", "version", "attempt"}
     | {"state", "state_since", "deadline_at", "phase", "node_id", "running_since", "rebuilds", "not_before"}
-    | {"reason_code", "reason_params", "refusals", "last_error", "left_table"}
+    | {"reason_code", "reason_params", "refusals", "last_error", "left_table", "node_refusals"}
 )
 
 

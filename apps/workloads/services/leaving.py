@@ -67,7 +67,8 @@ def stop_one(task: Task, actor: str, why: Reason, now: datetime) -> bool:
     claim = live_claim(task)
     if state == State.FAILED and claim is not None:
         # Its container may still exist: it stays failed until the node confirms, then it is stopped.
-        return bool(Task.objects.filter(pk=task.pk, desired=Desired.RUN).update(desired=Desired.STOP))
+        wanted = Task.objects.filter(pk=task.pk).exclude(desired=Desired.STOP)
+        return bool(wanted.update(desired=Desired.STOP))
     if state in (State.PENDING, State.FAILED):
         return transition(
             move_of(task, State.STOPPED, why, desired=Desired.STOP, refusals=[], phase=Phase.NONE),

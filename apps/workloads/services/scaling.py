@@ -33,8 +33,9 @@ def set_replicas(*, by: str, group: TaskGroup, replicas: int, now: datetime) -> 
     """
     with transaction.atomic():
         quota = quotas.lock(group.tenant)
-        fresh = TaskGroup.objects.select_for_update(of=("self",)).select_related("tenant").get(pk=group.pk)
-        if fresh.deleted_at is not None:
+        rows = TaskGroup.objects.select_for_update(of=("self",)).select_related("tenant")
+        fresh = rows.filter(pk=group.pk).first()
+        if fresh is None or fresh.deleted_at is not None:
             raise NotFound
         _ensure_allowed(fresh, replicas)
         tasks = _replicas_of(fresh)
@@ -102,6 +103,8 @@ def _carry_out(
             why,
             desired=Desired.RUN,
             rebuilds=0,
+            template_index=0,
+            node_refusals={},
             not_before=None,
             node_id=None,
             running_since=None,

@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from rest_framework.test import APIClient
 
 from agent.contract.states import Desired, Phase, State
+from apps.core.errors import NotFound
 from apps.fleet.models import Liveness
 from apps.inference.services.waiting import wait_awake
 from apps.tenants.models import Tenant, TenantStatus, User
@@ -143,6 +144,23 @@ def test_a_wake_waits_until_it_serves(member: User, settings: Any) -> None:
     act = wait_awake(task, WAKES, wait_s=60)
     thread.join()
     assert (act.did, act.why.code, act.next.code) == (Did.SERVING, "ready", "next_serves")
+
+
+@pytest.mark.req("SLEEP-02", "SVC-12")
+@pytest.mark.django_db(transaction=True)
+def test_a_service_that_is_deleted_while_its_wake_waits_is_not_found(member: User, settings: Any) -> None:
+    settings.WAKE_POLL_S = 0.01
+    task = brought_to(member, State.WAKING)
+
+    def remove() -> None:
+        TaskGroup.objects.filter(pk=task.group_id).delete()
+        connection.close()
+
+    thread = threading.Timer(0.1, remove)
+    thread.start()
+    with pytest.raises(NotFound):
+        wait_awake(task, WAKES, wait_s=60)
+    thread.join()
 
 
 @pytest.mark.req("SLEEP-02")

@@ -4,9 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from agent.contract.codes import Code
-from agent.contract.states import Phase, State, TaskType
+from agent.contract.codes import Code, reason
+from agent.contract.states import Desired, Phase, State, TaskType
 from apps.fleet.models import Card, Liveness
+from apps.tenants.scope import SYSTEM
+from apps.workloads import services
 from apps.workloads.models import Claim, Event, Task
 from tests import factories
 from tests.apps.recovery.conftest import sweep
@@ -41,6 +43,25 @@ def test_a_card_that_vanished_fails_what_is_on_it_and_nothing_else(now, listenin
     assert Claim.objects.get(task=task).released_at is None
     Claim.objects.filter(task=task).update(released_at=later)
     assert sweep(later + timedelta(seconds=5))["rebuilt"] == 1
+
+
+@pytest.mark.req("RECOV-04", "LIFE-04")
+def test_a_stop_holds_for_what_lost_its_card_on_its_way_to_sleep(now, listening, up, settings):
+    settings.CARD_LOST_S = 0.0
+    node = factories.make_node()
+    task = up(node)
+    services.request_sleep(by="ann", task=task, now=now)
+    vanish(node)
+    sweep(now)
+    task.refresh_from_db()
+    assert (task.state, task.desired) == (State.FAILED, Desired.SLEEP)
+
+    stop = {"actor": SYSTEM, "tasks": [task], "why": reason(Code.STOP_REQUESTED), "now": now}
+    assert [services.request_stop(**stop).moved for _ in range(2)] == [1, 0]
+    Claim.objects.filter(task=task).update(released_at=now)
+    sweep(now)
+    task.refresh_from_db()
+    assert (task.state, task.desired) == (State.STOPPED, Desired.STOP)
 
 
 @pytest.mark.req("RECOV-04")

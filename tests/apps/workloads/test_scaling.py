@@ -10,7 +10,7 @@ from django.db import connection
 
 from agent.contract.codes import Code
 from agent.contract.states import Desired, Observed, State, TaskType
-from apps.core.errors import Conflict, Invalid, Refusal
+from apps.core.errors import Conflict, Invalid, NotFound, Refusal
 from apps.tenants.models import Tenant, TenantStatus
 from apps.workloads import selectors, services
 from apps.workloads.models import Event, Task, TaskGroup
@@ -158,6 +158,27 @@ def test_a_pair_counts_as_one_and_what_a_drain_took_out_as_none(life: Life) -> N
     assert scale(group, 1).did == "nothing"
     scale(group, 2)
     assert group.tasks.filter(replaces__isnull=True, retired_at__isnull=True).count() == 2
+
+
+@pytest.mark.req("LIFE-04", "RECOV-03")
+def test_what_nodes_refused_once_holds_neither_for_one_started_again_nor_for_a_new_one() -> None:
+    group = make_group(max_replicas=2, min_replicas=0)
+    old = {"node_refusals": {"node-x": Code.MODEL_NOT_FOUND_ON_NODE}, "template_index": 2}
+    again = make_task(group, state=State.STOPPED, desired=Desired.STOP, **old)
+    scale(group, 1)
+    again.refresh_from_db()
+    assert (again.state, again.node_refusals, again.template_index) == (State.PENDING, {}, 0)
+    Task.objects.update(**old)
+    scale(group, 2)
+    assert group.tasks.get(rank=1).node_refusals == {}
+
+
+@pytest.mark.req("LIFE-04")
+def test_a_service_that_is_gone_meanwhile_is_not_found() -> None:
+    group = make_group(max_replicas=2)
+    TaskGroup.objects.filter(pk=group.pk).delete()
+    with pytest.raises(NotFound):
+        scale(group, 2)
 
 
 @pytest.mark.req("TEN-07", "LIFE-04")
