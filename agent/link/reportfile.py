@@ -55,7 +55,8 @@ class ReportFile:
                 continue
             if line.report is not None:
                 reports.append(line.report)
-            reports = [report for report in reports if report.sequence > line.acknowledged]
+            if line.acknowledged:
+                reports = [report for report in reports if report.sequence > line.acknowledged]
         return reports
 
     def append(self, report: TaskReport) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -120,6 +121,16 @@ def test_a_file_cut_at_any_byte_keeps_every_whole_report(tmp_path: Path) -> None
         again = queue_of(file, Server(), "run-2")
         add(again, 9, 1)
         assert [report.exit_code for report in ReportFile(file).load()] == [*kept, 9]
+
+
+def test_many_reports_are_read_back_at_a_cost_that_rises_with_their_number(tmp_path: Path) -> None:
+    report = TaskReport(1, "task-a", 1, Phase.LOADING, Observed.STARTING)
+    file = tmp_path / "reports.jsonl"
+    ReportFile(file).append(report)
+    file.write_bytes(file.read_bytes() * 40_000)
+    began = time.process_time()  # of this process alone, however busy the machine is
+    assert len(ReportFile(file).load()) == 40_000
+    assert time.process_time() - began < 8
 
 
 @pytest.mark.slow
