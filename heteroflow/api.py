@@ -1,7 +1,7 @@
 """The REST API's addresses: /api/v1/..., the schema and its offline page."""
 
 from django.urls import include, path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView
 
 urlpatterns = [
     path("v1/", include("apps.tenants.api.urls")),
@@ -13,6 +13,6 @@ urlpatterns = [
     path("v1/", include("apps.streams.api.urls")),
     path("v1/", include("apps.usage.api.urls")),
     path("v1/", include("apps.files.api.urls")),
-    path("schema.json", SpectacularAPIView.as_view(), name="schema"),
+    path("schema.json", SpectacularJSONAPIView.as_view(), name="schema"),
     path("schema/", SpectacularSwaggerView.as_view(url_name="schema"), name="schema-page"),
 ]

@@ -261,7 +261,7 @@ def test_the_schemas_request_has_the_fields_that_are_read() -> None:
 
 @pytest.mark.req("SVC-13")
 def test_the_schema_is_built_with_these_addresses(api_client: Clients, operator: User) -> None:
-    schema = api_client(operator).get("/api/schema.json", headers={"accept": "application/json"}).json()
+    schema = api_client(operator).get("/api/schema.json").json()
     for path in (
         "/api/v1/task-groups",
         "/api/v1/model-routes",
