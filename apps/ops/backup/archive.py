@@ -84,7 +84,10 @@ def read_manifest(source: Path) -> dict[str, Any]:
         with tarfile.open(source) as archive:
             member = archive.extractfile(MANIFEST)
             manifest: dict[str, Any] = json.loads(member.read()) if member else {}
-    except (OSError, tarfile.TarError, KeyError, ValueError) as error:
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise NotReady(f"{source} cannot be read ({why}); name a file that `backup` made.") from None
+    except (tarfile.TarError, KeyError, ValueError) as error:
         raise NotReady(f"{source} is no backup of HeteroFlow ({type(error).__name__}).") from None
     if manifest.get("format") != FORMAT:
         raise NotReady(f"{source} has format {manifest.get('format')}; this version reads format {FORMAT}.")

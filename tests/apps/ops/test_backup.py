@@ -161,6 +161,8 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(tmp_path: Path) -> Non
     place.files.mkdir(parents=True)
     (place.files / "kept").write_text("kept")
     (tmp_path / "text.tar").write_text("no tar")
+    with pytest.raises(NotReady, match=r"gone\.tar cannot be read \(No such file or directory\)"):
+        archive.read_manifest(tmp_path / "gone.tar")
     with pytest.raises(NotReady, match=r"is no backup of HeteroFlow"):
         archive.restore(tmp_path / "text.tar", place)
     assert (place.files / "kept").read_text() == "kept"
