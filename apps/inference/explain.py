@@ -38,7 +38,9 @@ def explain(
     nodes = _nodes_of(viewer, [task for task in rows.values() if task.state == State.PENDING], now)
     tasks = [_explain_task(viewer, rows[told["id"]], told, nodes, now) for told in service["tasks"]]
     speaking = next((task for task in tasks if task["status"] == service["status"]), None)
-    advice = list({tip["code"]: tip for task in tasks for tip in task["advice"]}.values())
+    # A replica that was scaled away rests on purpose: it is no advice to the service that serves on.
+    telling = [task for task in tasks if task["status"] != State.STOPPED] or tasks
+    advice = list({tip["code"]: tip for task in telling for tip in task["advice"]}.values())
     return {
         "id": service["id"],
         "name": service["name"],

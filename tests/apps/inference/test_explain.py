@@ -171,6 +171,13 @@ def test_what_rests_says_how_to_go_on(member, group, state, desired, advice):
     assert [tip["code"] for tip in only(member, group)["advice"]] == advice
 
 
+def test_a_replica_that_was_scaled_away_is_no_advice_to_a_service_that_serves(member, group):
+    factories.make_task(group, state="stopped", desired="stop", reason_code="scaled_in")
+    assert [tip["code"] for tip in told(member, group)["advice"]] == ["try_start"]
+    factories.make_task(group, state="running", phase="ready", rank=1)
+    assert told(member, group)["advice"] == []
+
+
 def test_a_failed_one_tells_its_last_error_its_log_and_what_to_try(member, group):
     error = {"code": "out_of_memory", "params": {}, "exit_code": 137, "log_lines": ["CUDA error"], "at": ""}
     factories.make_task(group, state="failed", reason_code="rebuilds_spent", last_error=error)
