@@ -32,6 +32,8 @@ from agent.supervisor.desired import DesiredList
 
 log = logging.getLogger("agent.link")
 CLOSEST_S = 0.1  # however often the server says "look", no more than this
+# A join token that is given beside a stored identity is not looked at, so that a restart can keep its line.
+REJOIN = "; to join anew, stop the agent, remove identity.json in its state_dir, start it with a new token"
 
 
 class Readings(Protocol):
@@ -116,7 +118,8 @@ class Heartbeat:
             self.outcomes["refused"] += 1
             if error.status == 409 and error.code == Code.CLAIM_SUPERSEDED:
                 raise Superseded(str(error)) from error
-            self._note(f"the server refuses this node: {error}; what runs goes on", error.request_id)
+            way_out = REJOIN if error.status == 401 else ""
+            self._note(f"the server refuses this node: {error}; what runs goes on{way_out}", error.request_id)
         else:
             self.outcomes["answered"] += 1
             self.answered_at = time.monotonic()

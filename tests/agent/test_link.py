@@ -26,7 +26,7 @@ from agent.contract.states import Desired, Observed, Phase
 from agent.errors import ServerRefused, ServerUnreachable, Superseded
 from agent.identity import Incarnation
 from agent.link.client import ServerClient
-from agent.link.heartbeat import Heartbeat
+from agent.link.heartbeat import REJOIN, Heartbeat
 from agent.link.lookout import keep_lookout
 from agent.link.reports import ReportQueue
 from agent.supervisor.desired import DesiredList
@@ -171,7 +171,7 @@ async def test_server_that_is_away_is_no_answer(tmp_path: Path) -> None:
 
 @pytest.mark.req("AGENT-09", "AGENT-14")
 async def test_heartbeat_counts_complete_answers_only(
-    server: FakeServer, client: ServerClient, tmp_path: Path
+    server: FakeServer, client: ServerClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.want(make_spec(), DesiredTask("task-a", 1, Desired.RUN))
     desired = DesiredList()
@@ -183,6 +183,7 @@ async def test_heartbeat_counts_complete_answers_only(
     for fault in (answer_with(500), answer_with(200, "{}"), lambda _: refuse(401, "x"), hang(2)):
         server.fail_once("heartbeat", fault)
         await beat.beat()
+    assert [REJOIN in line for line in caplog.messages if "refuses this node" in line] == [True]
     assert (desired.complete_lists, set(desired.tasks)) == (2, {("task-a", 1)})
     server.complete = False
     await beat.beat()
