@@ -32,10 +32,16 @@ class DemoRun:
     model: Path
     model_name: str
     tokens: dict[str, str]
+    certificate: str = ""  # the file of one that callers would not believe otherwise
 
     @classmethod
     def prepare(
-        cls, base_url: str, layout: Layout, people: greeting.People, own_model: Path | None
+        cls,
+        base_url: str,
+        layout: Layout,
+        people: greeting.People,
+        own_model: Path | None,
+        certificate: str = "",
     ) -> "DemoRun | None":
         """Place the model file. None where none is at hand."""
         source = own_model or demo_model.find_packaged()
@@ -48,6 +54,7 @@ class DemoRun:
             demo_model.place(source, layout.models),
             demo_model.model_name(source),
             {user.username: access_for(user, agent="manage.py up") for user in known},
+            certificate,
         )
 
     def run(self, say: Say, stop: threading.Event, give_up_s: float) -> None:
@@ -96,6 +103,6 @@ class DemoRun:
         lines = [
             *greeting.sign_in_lines(self.base_url, people),
             "",
-            *greeting.call_lines(self.base_url, str(group["model_name"]), key),
+            *greeting.call_lines(self.base_url, str(group["model_name"]), key, self.certificate),
         ]
         say("\n".join([greeting.LINE, *lines, greeting.LINE]))

@@ -32,12 +32,15 @@ def _account(people: People, name: str, password: str | None) -> str:
     return f"user {name}   password as shown at the first start; a new one: {command}"
 
 
-def call_lines(base_url: str, model: str, api_key: str | None) -> list[str]:
-    """The key, a curl and an SDK snippet, all ready to paste."""
+def call_lines(base_url: str, model: str, api_key: str | None, certificate: str = "") -> list[str]:
+    """The key, a curl and an SDK snippet, all ready to paste. `certificate` is the file of one that no
+    authority signed: without it curl and SDKs refuse the server."""
+    trust = [f"export SSL_CERT_FILE={certificate}"] if certificate else []
     lines = []
     if api_key:
         lines += [
-            "The key is shown this once. Paste these two lines:",
+            f"The key is shown this once. Paste these {'three' if trust else 'two'} lines:",
+            *trust,
             f"export OPENAI_BASE_URL={base_url}/v1",
             f"export OPENAI_API_KEY={api_key}",
         ]
@@ -45,6 +48,7 @@ def call_lines(base_url: str, model: str, api_key: str | None) -> list[str]:
         lines += [
             "The key was shown when the service was made. For a new one sign in to the portal, API keys,",
             "or POST /api/v1/api-keys; then:",
+            *trust,
             f"export OPENAI_BASE_URL={base_url}/v1",
             "export OPENAI_API_KEY=<the new key>",
         ]

@@ -123,4 +123,8 @@ def test_greeting_shows_a_secret_only_where_there_is_one() -> None:
     made = greeting.call_lines("http://h:1", "m", "sk-1")
     assert "export OPENAI_BASE_URL=http://h:1/v1" in made
     assert "export OPENAI_API_KEY=sk-1" in made
+    for key in ("sk-1", None):
+        trusting = greeting.call_lines("https://h:1", "m", key, "/tls/server.crt")
+        assert "export SSL_CERT_FILE=/tls/server.crt" in trusting[: trusting.index("")]
+    assert not any("SSL_CERT_FILE" in line for line in made)
     assert not any("sk-" in line for line in greeting.call_lines("http://h:1", "m", None))

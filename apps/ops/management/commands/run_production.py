@@ -116,7 +116,8 @@ class Command(BaseCommand):
         self.say(f"Certificate (self-made): export SSL_CERT_FILE={place.certificate}")
         demo = None
         if not self.options["no_demo"]:
-            demo = DemoRun.prepare(self.base_url, self.layout, people, self.options["model"])
+            made, model = str(place.certificate), self.options["model"]
+            demo = DemoRun.prepare(self.base_url, self.layout, people, model, made)
         connection.close()
         pooled: Any = connection  # PostgreSQL's, by the production settings
         pooled.close_pool()  # from here on the server processes alone write
