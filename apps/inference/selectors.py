@@ -192,9 +192,14 @@ def tell(code: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"code": code, "params": dict(params), "text": texts.say(code, params)} if code else None
 
 
-def told(acts: Iterable[Act], nothing: str) -> list[str]:
+def told(viewer: Viewer, acts: Iterable[Act], nothing: str) -> list[str]:
     """What actions did and what comes next, as sentences, each once; that of `nothing` where none did."""
-    sentences = [" ".join(texts.say(part.code, part.params) for part in (act.why, act.next)) for act in acts]
+    done = list(acts)
+    safe = hide_nodes(viewer, [act.why.params for act in done])
+    sentences = [
+        f"{texts.say(act.why.code, safe(act.why.params))} {texts.say(act.next.code, act.next.params)}"
+        for act in done
+    ]
     return list(dict.fromkeys(sentences)) or [texts.say(nothing)]
 
 

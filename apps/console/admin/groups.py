@@ -156,7 +156,7 @@ class TaskGroupAdmin(ReadOnlyAdmin):
 
         def act() -> str:
             done = services.sleep_service(actor=viewer_of(request.user), group=group, now=utc_now())
-            return " ".join(told(done, "nothing_to_sleep"))
+            return " ".join(told(viewer_of(request.user), done, "nothing_to_sleep"))
 
         return self.ask_then(
             request,
@@ -173,7 +173,7 @@ class TaskGroupAdmin(ReadOnlyAdmin):
 
         def act() -> str:
             done = services.wake_service(actor=viewer_of(request.user), group=group, now=utc_now())
-            return " ".join(told(done, "nothing_to_wake"))
+            return " ".join(told(viewer_of(request.user), done, "nothing_to_wake"))
 
         return self.ask_then(
             request,
@@ -196,7 +196,7 @@ class TaskGroupAdmin(ReadOnlyAdmin):
             except Refusal as refusal:
                 tell_refusal(request, refusal)
             else:
-                self.message_user(request, " ".join(told([act], "")))
+                self.message_user(request, " ".join(told(actor, [act], "")))
                 return redirect(self.page_of(group))
         return self.show(
             request,

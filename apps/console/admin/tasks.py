@@ -106,7 +106,7 @@ class TaskAdmin(ReadOnlyAdmin):
 
         def act() -> str:
             done = services.sleep_task(actor=viewer_of(request.user), task=task, now=utc_now())
-            return " ".join(told([done], ""))
+            return " ".join(told(viewer_of(request.user), [done], ""))
 
         return self.ask_then(
             request,
@@ -123,7 +123,7 @@ class TaskAdmin(ReadOnlyAdmin):
 
         def act() -> str:
             done = services.wake_task(actor=viewer_of(request.user), task=task, now=utc_now())
-            return " ".join(told([done], ""))
+            return " ".join(told(viewer_of(request.user), [done], ""))
 
         return self.ask_then(
             request,

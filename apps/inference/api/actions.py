@@ -18,7 +18,7 @@ from apps.core.errors import FieldError, Invalid
 from apps.inference import selectors, services
 from apps.inference.api import shapes
 from apps.inference.validation.replicas import read_scale_body
-from apps.tenants.scope import viewer_of
+from apps.tenants.scope import Viewer, viewer_of
 from apps.workloads import selectors as work
 from apps.workloads.models import Task, TaskGroup
 from apps.workloads.policy.moves import is_wake_requested
@@ -46,7 +46,7 @@ class GroupStop(Acting):
         act = Act(Did.NOTHING, said("nothing_to_stop"), said("next_nothing"))
         if done.moved:
             act = Act(Did.STOPPING, said("stopping_tasks", tasks=done.moved), said("next_node_confirms"))
-        return _answer(group, act, stopping=done.moved, already=done.already)
+        return _answer(viewer, group, act, stopping=done.moved, already=done.already)
 
 
 class GroupStart(Acting):
@@ -63,7 +63,7 @@ class GroupStart(Acting):
         act = Act(Did.NOTHING, said("nothing_to_start"), said("next_nothing"))
         if started:
             act = Act(Did.STARTING, said("starting_tasks", tasks=started), said("next_is_placed"))
-        return _answer(group, act, starting=started)
+        return _answer(viewer, group, act, starting=started)
 
 
 class GroupScale(Acting):
@@ -83,7 +83,7 @@ class GroupScale(Acting):
         replicas = read_scale_body(body_of(request))
         act = services.scale_service(actor=viewer, group=group, replicas=replicas, now=utc_now())
         group = work.group_by_id(viewer, group_id)
-        return _answer(group, act, replicas=selectors.describe(viewer, group)["replicas"])
+        return _answer(viewer, group, act, replicas=selectors.describe(viewer, group)["replicas"])
 
 
 class TaskSleep(Acting):
@@ -96,7 +96,7 @@ class TaskSleep(Acting):
         """Put a replica to sleep: its running calls end, its container stops, its place stays reserved."""
         viewer = viewer_of(request.user)
         task = work.task_by_id(viewer, task_id, manage=True)
-        return _task_answer(task, services.sleep_task(actor=viewer, task=task, now=utc_now()))
+        return _task_answer(viewer, task, services.sleep_task(actor=viewer, task=task, now=utc_now()))
 
 
 class TaskWake(Acting):
@@ -126,7 +126,7 @@ class TaskWake(Acting):
         failed = act.did is Did.FAILED
         error = selectors.describe_one_task(viewer, fresh)["last_error"] if failed else None
         over = act.did in (Did.SERVING, Did.FAILED)
-        return _task_answer(fresh, act, status.HTTP_200_OK if over else None, last_error=error)
+        return _task_answer(viewer, fresh, act, status.HTTP_200_OK if over else None, last_error=error)
 
 
 def _wait_asked(request: Request) -> float:
@@ -152,18 +152,21 @@ class TaskStop(Acting):
         """Stop one task; repeatable."""
         viewer = viewer_of(request.user)
         task = work.task_by_id(viewer, task_id, manage=True)
-        return _task_answer(task, services.stop_task(actor=viewer, task=task, now=utc_now()))
+        return _task_answer(viewer, task, services.stop_task(actor=viewer, task=task, now=utc_now()))
 
 
-def _task_answer(task: Task, act: Act, code: int | None = None, **more: Any) -> Response:
+def _task_answer(viewer: Viewer, task: Task, act: Act, code: int | None = None, **more: Any) -> Response:
     task.refresh_from_db()
     wish = is_wake_requested(State(task.state), Desired(task.desired))
-    return _answer(task, act, code, wake_requested=wish, **more)
+    return _answer(viewer, task, act, code, wake_requested=wish, **more)
 
 
-def _answer(row: Task | TaskGroup, act: Act, code: int | None = None, **more: Any) -> Response:
+def _answer(
+    viewer: Viewer, row: Task | TaskGroup, act: Act, code: int | None = None, **more: Any
+) -> Response:
     row.refresh_from_db()
-    told = selectors.tell(act.why.code, act.why.params) or {}
+    safe = selectors.hide_nodes(viewer, [act.why.params])
+    told = selectors.tell(act.why.code, safe(act.why.params)) or {}
     answer = {
         "id": row.public_id,
         "status": row.state,

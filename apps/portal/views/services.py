@@ -132,7 +132,7 @@ def sleep(request: HttpRequest, group_id: str) -> HttpResponse:
     viewer = viewer_of(request.user)
     group = workloads.group_by_id(viewer, group_id, manage=True)
     done = services.sleep_service(actor=viewer, group=group, now=utc_now())
-    return _tell(request, group_id, inference.told(done, "nothing_to_sleep"))
+    return _tell(request, group_id, inference.told(viewer, done, "nothing_to_sleep"))
 
 
 @page(TENANT)
@@ -142,7 +142,7 @@ def wake(request: HttpRequest, group_id: str) -> HttpResponse:
     viewer = viewer_of(request.user)
     group = workloads.group_by_id(viewer, group_id, manage=True)
     done = services.wake_service(actor=viewer, group=group, now=utc_now())
-    return _tell(request, group_id, inference.told(done, "nothing_to_wake"))
+    return _tell(request, group_id, inference.told(viewer, done, "nothing_to_wake"))
 
 
 @page(TENANT)
@@ -153,7 +153,7 @@ def scale(request: HttpRequest, group_id: str) -> HttpResponse:
     group = workloads.group_by_id(viewer, group_id, manage=True)
     replicas = read_replicas(request.POST.get("replicas", ""))
     act = services.scale_service(actor=viewer, group=group, replicas=replicas, now=utc_now())
-    return _tell(request, group_id, inference.told([act], ""))
+    return _tell(request, group_id, inference.told(viewer, [act], ""))
 
 
 def _tell(request: HttpRequest, group_id: str, sentences: list[str]) -> HttpResponse:

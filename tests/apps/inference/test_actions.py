@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.test import Client
 from rest_framework.response import Response
 from rest_framework.test import APIClient
 
 from agent.contract.states import Desired, Phase, State
 from apps.core.errors import NotFound
-from apps.fleet.models import Liveness
+from apps.fleet.models import Liveness, Node
 from apps.inference.services.waiting import wait_awake
 from apps.tenants.models import Tenant, TenantStatus, User
 from apps.workloads.models import Task, TaskGroup
@@ -107,6 +108,23 @@ def test_while_suspended_it_sleeps_and_stops_and_neither_wakes_nor_grows(
     assert (grown.status_code, grown.json()["code"]) == (403, "tenant_suspended")
     assert send(client, task, "sleep").json()["did"] == "nothing"
     assert send(client, task, "stop").json()["did"] == "stopping"
+
+
+@pytest.mark.req("SLEEP-04", "SVC-13")
+def test_an_answer_names_no_node_that_was_closed_to_its_reader(
+    api_client: Clients, client: Client, member: User
+) -> None:
+    task = brought_to(member, State.SLEEPING)
+    assert task.node is not None
+    Liveness.objects.update(last_seen_at=None)
+    Node.objects.update(open_to_all=False)
+    answer = send(api_client(member), task, "wake")
+    assert answer.json()["code"] == "wake_node_offline" and answer.json()["params"] == {"node": "-"}
+    assert task.node.name not in answer.content.decode()
+    Task.objects.update(desired=Desired.SLEEP)
+    client.force_login(member)
+    page = client.post(f"/services/{task.group.public_id}/wake/", follow=True)
+    assert page.status_code == 200 and task.node.name not in page.content.decode()
 
 
 @pytest.mark.req("SLEEP-02")
