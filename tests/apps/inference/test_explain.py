@@ -19,6 +19,7 @@ from apps.scheduling.policy.registry import load_filters
 from apps.streams.services import append_log
 from apps.tenants.models import TenantStatus
 from apps.tenants.scope import viewer_of
+from apps.workloads.models import TaskGroup
 from tests import factories
 from tests.factories import NOW
 
@@ -108,7 +109,7 @@ def test_many_nodes_and_many_replicas_cost_no_more_statements(member, group, set
         with CaptureQueriesContext(
             connection,
         ) as seen:
-            told(member, type(group).objects.get(pk=group.pk))
+            told(member, TaskGroup.objects.get(pk=group.pk))
         return len(seen)
 
     one = count()
@@ -175,7 +176,7 @@ def test_a_replica_that_was_scaled_away_is_no_advice_to_a_service_that_serves(me
     factories.make_task(group, state="stopped", desired="stop", reason_code="scaled_in")
     assert [tip["code"] for tip in told(member, group)["advice"]] == ["try_start"]
     factories.make_task(group, state="running", phase="ready", rank=1)
-    assert told(member, group)["advice"] == []
+    assert told(member, TaskGroup.objects.get(pk=group.pk))["advice"] == []
 
 
 def test_a_failed_one_tells_its_last_error_its_log_and_what_to_try(member, group):
