@@ -46,6 +46,7 @@ class Application:
         self.agents = URLRouter([*agent_sockets, elsewhere])
         self.people = SameOriginOnly(AuthMiddlewareStack(people))
         health.watch("gateway", self.gateway.ready)
+        health.offer("drained", self.gateway.drained)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

@@ -83,8 +83,12 @@ class Child:
     def request_stop(self) -> None:
         """Ask it to end."""
         self.due_at = None
+        self.send(self.program.stop_signal)
+
+    def send(self, number: int) -> None:
+        """Send a signal, where it runs."""
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(self.program.stop_signal)
+            self.process.send_signal(number)
 
     def wait_or_kill(self, hurry: threading.Event) -> None:
         """Wait for its end, at most `stop_s`; then, or when in a hurry, end it by force."""

@@ -19,11 +19,17 @@ from apps.core.scopes import public
 log = logging.getLogger("heteroflow.ops")
 BEGAN = utc_now()  # from when on this process awaits loops that never ran
 _questions: dict[str, Callable[[], bool]] = {}
+_asides: dict[str, Callable[[], bool]] = {}
 
 
 def watch(name: str, is_ready: Callable[[], bool]) -> None:
     """Make `is_ready` part of the readiness answer."""
     _questions[name] = is_ready
+
+
+def offer(name: str, is_so: Callable[[], bool]) -> None:
+    """Answer a question of its own at /readyz/NAME that is no part of being ready."""
+    _asides[name] = is_so
 
 
 def database_answers() -> bool:
@@ -63,7 +69,7 @@ def ready(request: HttpRequest) -> JsonResponse:
 def part_ready(request: HttpRequest, part: str) -> JsonResponse:
     """One part alone: the gateway serves on while the database is away, and must not be taken out of
     service then. 404 for a part that this process does not have."""
-    questions = {"database": database_answers, **_questions}
+    questions = {"database": database_answers, **_questions, **_asides}
     if part not in questions:
         return JsonResponse({"status": "no such part", "parts": {}}, status=404)
     yes = questions[part]()

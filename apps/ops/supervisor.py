@@ -1,8 +1,8 @@
 """Keeps children running stage by stage, and ends them in the opposite order.
 
-Runs in the main thread of `manage.py up` and `run_production`. The agent is the last stage and ends
-first, so that it can report and stop its engines while the server still listens; then the server
-drains; a database goes last. Never reads or writes a row.
+Runs in the main thread of `manage.py up` and `run_production`. Calls that run end before all else, then the
+agent, the last stage, so that it can report and stop its engines while the server still listens; then the
+server; a database goes last. Never reads or writes a row.
 """
 
 import signal
@@ -39,11 +39,13 @@ class Printer:
 @dataclass(frozen=True)
 class Stage:
     """Children that start together. `prepare` runs before that, in the main thread; the next stage waits
-    until `ready` first says yes."""
+    until `ready` first says yes. `drain` runs before anything is ended, and returns when nothing here needs
+    the later stages any more, or at once when the event says to hurry."""
 
     children: Sequence[Child]
     ready: Callable[[], bool] = lambda: True
     prepare: Callable[[], None] = lambda: None
+    drain: Callable[[threading.Event], None] = lambda hurry: None
 
 
 class Supervisor:
@@ -80,6 +82,8 @@ class Supervisor:
                     for child in stage.children:
                         child.watch(time.monotonic())
         finally:
+            for stage in begun:
+                stage.drain(self.hurry)
             for stage in reversed(begun):
                 for child in stage.children:
                     child.request_stop()

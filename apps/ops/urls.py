@@ -10,5 +10,6 @@ urlpatterns: list[URLPattern] = [
     path("readyz/loops", health.loops, name="readyz-loops"),
     path("readyz/database", health.part_ready, {"part": "database"}, name="readyz-database"),
     path("readyz/gateway", health.part_ready, {"part": "gateway"}, name="readyz-gateway"),
+    path("readyz/drained", health.part_ready, {"part": "drained"}, name="readyz-drained"),
     path("metrics", metrics.scrape, name="metrics"),
 ]

@@ -305,7 +305,7 @@ FILE_TIDY_PERIOD_S = env.float("FILE_TIDY_PERIOD_S", default=60.0)
 
 # The embedded profile's processes (`manage.py up`).
 TICKS_AT_ONCE = env.int("TICKS_AT_ONCE", default=4)
-DRAIN_S = env.float("DRAIN_S", default=5.0)  # how long streams may go on after SIGTERM
+DRAIN_S = env.float("DRAIN_S", default=5.0)  # how long calls may go on after SIGTERM; then their engines end
 AGENT_STOP_S = env.float("AGENT_STOP_S", default=6.0)  # its own limit for ending engines is 4 s
 DEMO_WAIT_S = env.float("DEMO_WAIT_S", default=300.0)
 

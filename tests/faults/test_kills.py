@@ -129,6 +129,26 @@ def test_asked_to_end_it_ends_every_child_in_time(tmp_path: Path, ending: signal
 
 
 @pytest.mark.req("OPS-01")
+def test_asked_to_end_it_lets_a_running_stream_end_before_its_engine(tmp_path: Path) -> None:
+    with running_stack(tmp_path, layers=SLOW_LAYERS, DRAIN_S="60") as stack:
+        assert stack.process is not None
+        stream = stack.openai().chat.completions.create(
+            model="tiny",
+            messages=[{"role": "user", "content": "hi"}],
+            stream=True,
+            max_tokens=200,
+            extra_body={"ignore_eos": True},
+        )
+        parts = iter(stream)
+        next(parts)
+        stack.process.terminate()
+        reasons = [part.choices[0].finish_reason for part in parts if part.choices]
+        assert reasons[-1] == "length"
+        assert stack.process.wait(timeout=30) == 0
+        assert not processes_of(stack.data_dir)
+
+
+@pytest.mark.req("OPS-01")
 def test_make_run_killed_leaves_nothing(tmp_path: Path) -> None:
     stack = new_stack(tmp_path)
     try:

@@ -10,7 +10,16 @@ import pytest
 from apps.routing.load import Load
 from apps.usage.record import Ending
 from tests.apps.gateway.test_faults import ask, unused_port
-from tests.fakes.gateway import BODY, FakeSource, RunningGateway, make_replica, make_route, make_table, until
+from tests.fakes.gateway import (
+    BODY,
+    FakeSource,
+    RunningGateway,
+    events_of,
+    make_replica,
+    make_route,
+    make_table,
+    until,
+)
 from tests.fakes.mock_engine import MockEngine
 
 pytestmark = pytest.mark.req("SLEEP-06")
@@ -143,3 +152,18 @@ async def test_a_second_try_goes_by_the_present_table(
             upstream.post = slow  # type: ignore[method-assign]
             status, _, _ = await ask(http, gateway, BODY)
         assert (status, left.seen) == (502, [])
+
+
+async def test_a_drain_refuses_new_calls_and_lets_running_ones_end(
+    gateway: RunningGateway, engine: MockEngine, http: aiohttp.ClientSession
+) -> None:
+    engine.plan.tokens, engine.plan.gap_s = 20, 0.05
+    stream = asyncio.create_task(ask(http, gateway, {**BODY, "stream": True}))
+    await until(lambda: engine.running == 1)
+    assert not gateway.app.drained()
+    gateway.app.drain()
+    assert not gateway.app.drained() and not gateway.app.ready()
+    assert (await ask(http, gateway, BODY))[0] == 503
+    status, _, body = await stream
+    assert (status, events_of(body)[-1]) == (200, "[DONE]")
+    await until(gateway.app.drained)

@@ -127,11 +127,11 @@ def test_stages_start_in_order_and_end_in_the_opposite_one() -> None:
     one, two = (Child(program, os.getpid(), said.append) for program in parts.values())
     supervisor = Supervisor(
         [
-            Stage([one], ready=lambda: "[one] up" in said),
+            Stage([one], ready=lambda: "[one] up" in said, drain=lambda hurry: said.append("drain one")),
             Stage([two], prepare=lambda: said.append("prepare two")),
         ]
     )
     threading.Thread(target=lambda: (until(lambda: "[two] up" in said), supervisor.stop.set())).start()
     supervisor.run()
-    until(lambda: len(said) == 5)
-    assert said == ["[one] up", "prepare two", "[two] up", "[two] down", "[one] down"]
+    until(lambda: len(said) == 6)
+    assert said == ["[one] up", "prepare two", "[two] up", "drain one", "[two] down", "[one] down"]

@@ -111,9 +111,16 @@ class GatewayApp:
         if self._teller is not None:
             self._telling = asyncio.create_task(self._teller.run(), name="gateway-telling")
 
+    def drain(self) -> None:
+        """Refuses new calls from now on and lets running ones go on; `drained` says when none is left."""
+        self._stopping = True
+
+    def drained(self) -> bool:
+        return self._stopping and not self._exchanges
+
     async def shutdown(self) -> None:
         """Refuses new calls, lets running ones end for `shutdown_timeout_s`, then ends them."""
-        self._stopping = True
+        self.drain()
         if self._exchanges:
             await asyncio.wait(set(self._exchanges), timeout=self._config.shutdown_timeout_s)
         for task, exchange in list(self._exchanges.items()):

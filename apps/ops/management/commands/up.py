@@ -4,8 +4,10 @@ The checks before Django's settings are in apps/ops/prelaunch.py, which manage.p
 """
 
 import os
+import signal
 import sys
 import threading
+import time
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ from apps.ops.preflight import NotReady
 from apps.ops.rest import Api
 from apps.ops.supervisor import Printer, Stage, Supervisor
 from apps.tenants.scope import viewer_of
+
+DRAIN_LOOK_S = 0.1
 
 
 class Command(BaseCommand):
@@ -95,9 +99,20 @@ class Command(BaseCommand):
             agent_environment(dict(os.environ)),
             stop_s=settings.AGENT_STOP_S,
         )
+        serving = Child(server, os.getpid(), say)
+
+        def drain(hurry: threading.Event) -> None:
+            if not api.answers("/readyz/gateway"):
+                return  # it serves no call
+            serving.send(signal.SIGUSR1)
+            give_up_at = time.monotonic() + settings.DRAIN_S
+            while time.monotonic() < give_up_at and not api.answers("/readyz/drained"):
+                if hurry.wait(DRAIN_LOOK_S):
+                    return
+
         supervisor = Supervisor(
             [
-                Stage([Child(server, os.getpid(), say)], ready=lambda: api.answers("/readyz")),
+                Stage([serving], ready=lambda: api.answers("/readyz"), drain=drain),
                 Stage([Child(agent, os.getpid(), say)]),
             ]
         )
