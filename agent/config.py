@@ -148,6 +148,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             relative_root=self.relative_model_root,
         )
 
+    @property
+    def kept_paths(self) -> tuple[str, ...]:
+        """Host paths that nothing may mount or read, whatever the prefixes allow: the agent's own folder
+        and Docker's socket."""
+        return self.state_dir, self.docker_host.removeprefix("unix://")
+
 
 def load_settings(file: Path | None, environ: Mapping[str, str]) -> Settings:
     """Read the file (None: environment alone), lay the environment over it, and check.

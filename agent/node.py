@@ -176,10 +176,7 @@ async def _work(
         cards=gate,
     )
     gate.occupants = supervisor.occupants
-    kept = (str(state_dir.path), settings.docker_host.removeprefix("unix://"))
-    files = FileSender(
-        settings, incarnation.id, send_piece=client.file_piece, send_answer=client.file_answer, never=kept
-    )
+    files = FileSender(settings, incarnation.id, send_piece=client.file_piece, send_answer=client.file_answer)
     door, dial = open_door(settings, state_dir.path, identity.secret_sha256, find_in(supervisor.attempts))
 
     def heard() -> None:

@@ -35,7 +35,7 @@ class SendPiece(Protocol):
 
 
 class FileSender:
-    """`take` what a heartbeat brought; `run` sends for ever. `never` as of `agent.models.files`."""
+    """`take` what a heartbeat brought; `run` sends for ever."""
 
     def __init__(
         self,
@@ -44,13 +44,12 @@ class FileSender:
         *,
         send_piece: SendPiece,
         send_answer: Callable[[FileAnswer], Awaitable[FileReply]],
-        never: tuple[str, ...],
     ) -> None:
         self._rules = settings.path_rules
         self._incarnation = incarnation
         self._send_piece = send_piece
         self._send_answer = send_answer
-        self._never = never
+        self._never = settings.kept_paths
         self._orders: dict[str, FileOrder] = {}
         self._refused: set[str] = set()  # by the server, while it still lists them
         self._news = asyncio.Event()

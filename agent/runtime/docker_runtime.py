@@ -173,7 +173,6 @@ class DockerRuntime:
                 host_memory_mb=psutil.virtual_memory().total // MB,
                 on_running=self._watch.track,
                 pins=self._pins,
-                kept_paths=(str(self._state_dir.path), self._settings.docker_host.removeprefix("unix://")),
             )
         if not job.done.is_set():
             return Starting(job.phase)

@@ -59,7 +59,6 @@ class StartJob:
         card_indexes: dict[str, int],
         host_memory_mb: int,
         on_running: Callable[[str], None],
-        kept_paths: tuple[str, ...],
         pins: Path,
     ) -> None:
         self.spec = spec
@@ -75,7 +74,6 @@ class StartJob:
         self._card_indexes = card_indexes
         self._host_memory_mb = host_memory_mb
         self._on_running = on_running
-        self._kept_paths = kept_paths
         self._pins_folder = pins
         self._pins = Pins(pins)
         self._pull_until: float | None = None  # one deadline for all tries
@@ -190,7 +188,7 @@ class StartJob:
     def _mounts(self, *, hold: bool) -> tuple[list[HostMount], str]:
         """Mounts, and the model's path inside; `hold`: such as nobody can change any more. Raises
         PathRefused or StartRefused."""
-        spec, rules, never = self.spec, self._settings.path_rules, self._kept_paths
+        spec, rules, never = self.spec, self._settings.path_rules, self._settings.kept_paths
         mounts: list[tuple[HostMount, str]] = []
         inside = ""
         if spec.model_path:

@@ -208,13 +208,11 @@ async def server() -> AsyncIterator[FakeServer]:
 
 
 def sender(client: ServerClient, data: Path) -> FileSender:
-    settings = make_settings(data.parent, server_url="http://127.0.0.1:1")
+    settings = make_settings(data / "state", server_url="http://127.0.0.1:1")
     settings = msgspec.structs.replace(
         settings, allowed_volume_prefixes=[str(data)], relative_model_root=str(data / "models")
     )
-    return FileSender(
-        settings, "inc-1", send_piece=client.file_piece, send_answer=client.file_answer, never=()
-    )
+    return FileSender(settings, "inc-1", send_piece=client.file_piece, send_answer=client.file_answer)
 
 
 @pytest.fixture
@@ -263,6 +261,20 @@ async def test_an_empty_file_and_a_refusal_are_answers_too(
     told = {answer.request_id: answer for answer in server.file_answers}
     assert told["fr-2"].reason is not None and told["fr-2"].reason.code == "path_not_allowed"
     assert [entry.name for entry in told["fr-3"].entries] == ["deep", "empty", "züge.csv"]
+
+
+async def test_the_agents_own_folder_is_given_to_nobody(
+    server: FakeServer, client: ServerClient, data: Path
+) -> None:
+    (data / "state").mkdir()
+    (data / "state" / "identity.json").write_text("{}")
+    of_all = order(data, data / "state" / "identity.json", volumes=[f"{data}/state:/out"])
+    server.file_orders = {ORDER: of_all}
+    working = sender(client, data)
+    working.take([of_all])
+    assert await working.round()
+    told = server.file_answers[0].reason
+    assert told is not None and told.code == "path_not_allowed" and not server.files
 
 
 async def test_a_refused_order_is_not_asked_again_while_it_is_listed(
