@@ -22,7 +22,7 @@ from django.test import Client
 from agent.contract import messages as m
 from agent.contract import wire
 from apps.agentlink import guessing
-from apps.core import hints, scopes
+from apps.core import hints, metric_slots, scopes
 from tests.apps import test_audited as changing
 from tests.apps.agentlink.conftest import Caller, heartbeat_of
 from tests.apps.ops.test_production_settings import FERNET, RANDOM
@@ -82,6 +82,8 @@ def production(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, settings: Any) ->
         with monkeypatch.context() as told:
             for name, value in environment.items():
                 told.setenv(name, value)
+            # Else this process's own metrics, and those of every later test, would move into that folder.
+            told.setattr(metric_slots, "share", lambda folder: None)
             said = runpy.run_module("heteroflow.settings.production")
         settings.CACHES, settings.CHANNEL_LAYERS = said["CACHES"], said["CHANNEL_LAYERS"]
         settings.HINTS_INLINE = said["HINTS_INLINE"]
