@@ -21,7 +21,7 @@ from apps.workloads.models import Claim, Loan, Task
 from apps.workloads.policy.wake import Bed, Step, decide_wake
 from apps.workloads.services.acts import Act, Did, Said, said
 from apps.workloads.services.claiming import patience_s
-from apps.workloads.services.reporting import ASLEEP_FIELDS, live_claim, note_moments, release
+from apps.workloads.services.reporting import ASLEEP_FIELDS, live_claim, note_moments, release_untaken
 from apps.workloads.state import lock_groups, move_of, transition
 
 AWAKE_SOON = frozenset({State.PENDING, State.SCHEDULING, State.WAKING})
@@ -191,7 +191,7 @@ def wake_sleeper(task: Task, by: str, now: datetime) -> Act:
             hints.kick("recovery.sweep")
         return Act(_noted(new), Said(why.code, dict(why.params)), said("next_wakes_by_itself"))
     if step is Step.REPLACE:
-        return _place_anew(task, claim, by, now)
+        return _place_anew(task, by, now)
     rebuilds = step is Step.REBUILD
     waking = move_of(
         task,
@@ -233,7 +233,7 @@ def _lent(task: Task, loan: Loan) -> Reason:
     return reason(Code.WAKE_CARD_LENT, borrower=loan.borrower.name if own else "-", until=until)
 
 
-def _place_anew(task: Task, claim: Claim | None, by: str, now: datetime) -> Act:
+def _place_anew(task: Task, by: str, now: datetime) -> Act:
     """It has no place any more, or its node is to be emptied: what it still has there goes as a stop does."""
     waiting = move_of(
         task,
@@ -245,8 +245,7 @@ def _place_anew(task: Task, claim: Claim | None, by: str, now: datetime) -> Act:
         not_before=None,
     )
     transition(waiting, actor=by, now=now)
-    if claim is not None and claim.incarnation == "":
-        release(claim, now=now)
+    release_untaken(task, now=now)
     _look(task)
     hints.kick("scheduling.place")
     return Act(Did.PLACING, said(Code.WAKE_NEW_PLACE), said("next_is_placed"))
