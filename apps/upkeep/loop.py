@@ -154,7 +154,7 @@ def _whose_turn(run: _Run, serving: list[Task]) -> list[Task]:
     busy: dict[int, int] = {}
     siblings = Task.objects.filter(group__in={task.group_id for task in serving}, desired=Desired.RUN)
     for group_id, state, phase, replaces in siblings.values_list("group_id", "state", "phase", "replaces"):
-        starts = state == State.SCHEDULING or (state == State.RUNNING and phase != Phase.READY)
+        starts = state in CLAIMABLE or (state == State.RUNNING and phase != Phase.READY)
         busy[group_id] = busy.get(group_id, 0) + int(starts or replaces is not None)
     turn, later = in_turn(
         (

@@ -66,3 +66,19 @@ def test_what_wakes_there_is_moved_like_what_starts(node):
     task.refresh_from_db()
     assert (task.state, task.node, task.attempt) == (State.SCHEDULING, other, 2)
     assert [want.desired for want in desired_of(node)] == [Desired.STOP]
+
+
+def test_a_replica_that_wakes_elsewhere_is_waited_for_before_its_sibling_moves(node):
+    group = factories.make_group(state=State.RUNNING)
+    task = serving(node, group)
+    sleeper = serving(factories.make_node("of the sleeper"), group)
+    services.request_sleep(by="ann", task=sleeper, now=NOW)
+    report(sleeper, Observed.ASLEEP)
+    services.request_wake(by="ann", task=sleeper, now=NOW)
+    factories.make_node("free")
+    empty(node)
+    assert run_drain()["begun"] == 0
+    node.refresh_from_db()
+    assert node.duty_notes == {task.public_id: {"code": "drain_in_turn", "params": {}}}
+    report(sleeper, Observed.READY)
+    assert run_drain()["begun"] == 1
