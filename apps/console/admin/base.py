@@ -86,12 +86,17 @@ def further_refusals(task: Task) -> list[str]:
 
 def tell_refusal(request: HttpRequest, refusal: Refusal) -> None:
     """A refusal as messages: its fields' sentences, or its own."""
-    sentences = [
-        texts.say(error.code, {"field": error.field, "value": error.value, **error.params})
+    for _field, sentence in _sentences_of(refusal):
+        messages.error(request, sentence)
+
+
+def _sentences_of(refusal: Refusal) -> list[tuple[str, str]]:
+    """Each with its field; the refusal's own has none."""
+    found = [
+        (error.field, texts.say(error.code, {"field": error.field, "value": error.value, **error.params}))
         for error in refusal.errors
     ]
-    for sentence in sentences or [texts.say(refusal.code, refusal.params)]:
-        messages.error(request, sentence)
+    return found or [("", texts.say(refusal.code, refusal.params))]
 
 
 def note_row(
@@ -116,7 +121,7 @@ def _as_stored(row: Any) -> dict[str, Any]:
 
 
 class OperatorAdmin(ModelAdmin):
-    """For operators only. A Refusal of a service becomes a message on the same page."""
+    """For operators only. A Refusal of a service is shown in the form, which keeps what was typed."""
 
     list_fullwidth = True
     list_per_page = 50
@@ -163,8 +168,22 @@ class OperatorAdmin(ModelAdmin):
         try:
             return super().changeform_view(request, object_id, form_url, extra_context)
         except Refusal as refusal:
-            tell_refusal(request, refusal)
-            return redirect(request.get_full_path())
+            request.refused = refusal  # type: ignore[attr-defined]
+            return super().changeform_view(request, object_id, form_url, extra_context)
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        form: Any = super().get_form(request, obj, change=change, **kwargs)
+        refusal = getattr(request, "refused", None)
+        if refusal is None:
+            return form
+
+        def clean(filled: Any) -> Any:
+            cleaned = form.clean(filled)
+            for field, sentence in _sentences_of(refusal):
+                filled.add_error(field if field in filled.fields else None, sentence)
+            return cleaned
+
+        return type("RefusedForm", (form,), {"clean": clean})
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """What the form saves by itself is noted once its lists are saved too; a class that saves

@@ -53,3 +53,7 @@ def test_an_address_inside_is_refused_with_the_way_out(operator_client: Client) 
     answer = operator_client.post(reverse("admin:alerts_webhook_add"), form, follow=True)
     assert "WEBHOOK_ALLOW_PRIVATE" in answer.content.decode()
     assert not Webhook.objects.exists()
+    filled = answer.context["adminform"].form
+    assert list(filled.errors) == ["url"]
+    assert (filled["name"].value(), filled["url"].value()) == ("pager", "http://127.0.0.1:9/")
+    assert SECRET not in answer.content.decode()
