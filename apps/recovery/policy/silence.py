@@ -2,7 +2,9 @@
 
 Silence counts only while somebody listened: after a start, and after a gap in which no sweep ran,
 every node gets its full time again. While all nodes of a fleet are silent at once nobody is moved, however
-long it lasts: there is no node to move to, and what still runs would be harmed.
+long it lasts: there is no node to move to, and what still runs would be harmed. Heartbeats are not in step,
+so that of a fleet that falls silent at once some are late before others: that nobody was heard for half of
+that time says it already.
 """
 
 from collections.abc import Iterable
@@ -35,8 +37,9 @@ def judge(nodes: Iterable[Heard], *, listening: datetime, now: datetime, silent_
     lost_before = [node.node_id for node in known if node.lost_since is not None]
     counted = [node for node in known if node.lost_since is None]
     late = [node for node in counted if now - max(node.last_seen_at, listening) > timedelta(seconds=silent_s)]
+    lately = now - timedelta(seconds=silent_s / 2)
     # A single node's silence tells nothing of the others, for there are none.
-    all_at_once = len(counted) > 1 and len(late) == len(counted)
+    all_at_once = len(counted) > 1 and all(node.last_seen_at < lately for node in known)
     silent = tuple(node.node_id for node in late)
     fresh, spared = ((), silent) if all_at_once else (silent, ())
     return Verdict(lost=tuple(sorted((*lost_before, *fresh))), fresh=fresh, held_back=spared)

@@ -51,6 +51,17 @@ def test_all_at_once_are_spared_however_long_it_lasts(ago_s):
     assert (verdict.lost, verdict.fresh, verdict.held_back) == ((), (), (1, 2))
 
 
+@pytest.mark.parametrize("nodes", [2, 3, 40])
+def test_a_fleet_that_falls_silent_at_once_is_spared_though_its_heartbeats_were_not_in_step(nodes):
+    """Judged every 5 s, as by the sweep, while the last heartbeats lie up to 5 s apart."""
+    last = [heard(number, -5 * number / nodes) for number in range(nodes)]
+    for second in range(1, 300, 5):
+        now = NOW + timedelta(seconds=second)
+        verdict = judge(last, listening=LONG_AGO, now=now, silent_s=SILENT_S)
+        assert (verdict.lost, verdict.fresh) == ((), ())
+    assert len(verdict.held_back) == nodes
+
+
 def test_once_one_of_them_is_heard_again_the_others_are_lost():
     nodes = [heard(1, 999), heard(2, 999), heard(3, 1)]
 
