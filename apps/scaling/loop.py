@@ -151,8 +151,12 @@ def _serving(seen: _Picture, task: Task) -> Serving:
         group_id=task.group.public_id,
         since=task.state_since,
         asked_at=seen.asked_at(task.group),
-        idle_s=task.group.idle_timeout_minutes * settings.IDLE_MINUTE_S,
+        idle_s=_idle_s(task.group),
     )
+
+
+def _idle_s(group: TaskGroup) -> float:
+    return group.idle_timeout_minutes * settings.IDLE_MINUTE_S
 
 
 def _go_on(seen: _Picture) -> dict[str, int]:
@@ -183,7 +187,7 @@ def _leaving(seen: _Picture, task: Task) -> Leaving:
         asked_at=seen.asked_at(task.group),
         desired=Desired(task.desired),
         phase=Phase(task.phase),
-        idle=task.reason_code == Code.IDLE,
+        idle_s=_idle_s(task.group) if task.reason_code == Code.IDLE else None,
     )
 
 

@@ -36,7 +36,7 @@ class Serving:
 @dataclass(frozen=True)
 class Leaving:
     """A replica that left the routes with the table `left_table`; None = no gateway has a call of it, as is
-    known already. `idle`: by itself, and not because somebody asked."""
+    known already. `idle_s`: the timeout that ran out; None = somebody asked."""
 
     task_id: str
     group_id: str
@@ -45,7 +45,7 @@ class Leaving:
     asked_at: datetime | None
     desired: Desired
     phase: Phase
-    idle: bool
+    idle_s: float | None
 
 
 class Step(StrEnum):
@@ -88,7 +88,7 @@ def next_step(replica: Leaving, sources: list[Source], busy: Collection[str]) ->
     quiet = known or is_quiet(sources, replica.task_id, replica.left_table or 0)
     if replica.desired == Desired.STOP:
         return Step.STOP if quiet else Step.WAIT
-    wanted = replica.idle and _is_wanted(replica, sources, busy)
+    wanted = replica.idle_s is not None and _is_wanted(replica, replica.idle_s, sources, busy)
     if replica.phase == Phase.READY:
         if wanted:
             return Step.CALL_BACK
@@ -98,9 +98,10 @@ def next_step(replica: Leaving, sources: list[Source], busy: Collection[str]) ->
     return Step.OVER if quiet and not known else Step.WAIT
 
 
-def _is_wanted(replica: Leaving, sources: list[Source], busy: Collection[str]) -> bool:
-    """Whether its service was used since it left: a call runs, waits, or came."""
-    asked = replica.asked_at is not None and replica.asked_at > replica.since
+def _is_wanted(replica: Leaving, idle_s: float, sources: list[Source], busy: Collection[str]) -> bool:
+    """Whether its service was used after all: a call runs, waits, or came. When it left, the last one that
+    was known of lay its whole timeout back, so that any later one is news, whatever clock dates it."""
+    asked = replica.asked_at is not None and replica.asked_at + timedelta(seconds=idle_s) > replica.since
     return asked or replica.group_id in busy or _is_held(replica.group_id, sources)
 
 

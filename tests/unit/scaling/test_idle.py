@@ -47,7 +47,7 @@ def serving(**changes: Any) -> Serving:
 
 def leaving(**changes: Any) -> Leaving:
     values = {"task_id": TASK, "group_id": GROUP, "left_table": 7, "since": NOW, "asked_at": None}
-    values |= {"desired": Desired.SLEEP, "phase": Phase.READY, "idle": True}
+    values |= {"desired": Desired.SLEEP, "phase": Phase.READY, "idle_s": IDLE_S}
     return Leaving(**{**values, **changes})
 
 
@@ -105,7 +105,13 @@ def test_quiet_is_said_by_every_gateway_of_the_table_without_the_replica() -> No
         (leaving(), [source(version=6, held={GROUP: 1})], (), Step.CALL_BACK),
         (leaving(), [source(version=6)], (GROUP,), Step.CALL_BACK),
         (leaving(asked_at=NOW + SECOND), [source()], (), Step.CALL_BACK),
-        (leaving(asked_at=NOW), [source()], (), Step.SLEEP),
+        (leaving(asked_at=NOW - 60 * SECOND), [source()], (), Step.SLEEP),
+        (
+            leaving(asked_at=NOW - 59 * SECOND),
+            [source()],
+            (),
+            Step.CALL_BACK,
+        ),  # told late, or by another clock
         # its node was told: a late call wakes it again, once
         (leaving(phase=Phase.LEAVING, asked_at=NOW + SECOND), [source()], (), Step.WAKE),
         (leaving(phase=Phase.LEAVING, asked_at=NOW + SECOND, desired=Desired.RUN), [source()], (), Step.OVER),
@@ -113,12 +119,12 @@ def test_quiet_is_said_by_every_gateway_of_the_table_without_the_replica() -> No
         (leaving(phase=Phase.LEAVING, left_table=None), [source(version=6)], (), Step.WAIT),
         (leaving(phase=Phase.LEAVING, left_table=None, asked_at=NOW + SECOND), [source()], (), Step.WAKE),
         # somebody asked for the sleep: calls do not change that
-        (leaving(phase=Phase.LEAVING, asked_at=NOW + SECOND, idle=False), [source()], (), Step.OVER),
-        (leaving(phase=Phase.LEAVING, idle=False), [source(in_flight={TASK: 2})], (GROUP,), Step.WAIT),
+        (leaving(phase=Phase.LEAVING, asked_at=NOW + SECOND, idle_s=None), [source()], (), Step.OVER),
+        (leaving(phase=Phase.LEAVING, idle_s=None), [source(in_flight={TASK: 2})], (GROUP,), Step.WAIT),
         # to stop, whatever comes
-        (leaving(phase=Phase.LEAVING, desired=Desired.STOP, idle=False), [source()], (GROUP,), Step.STOP),
-        (leaving(phase=Phase.LEAVING, desired=Desired.STOP, idle=False), [source(version=6)], (), Step.WAIT),
-        (leaving(phase=Phase.LEAVING, desired=Desired.STOP, idle=False), [], (), Step.WAIT),
+        (leaving(phase=Phase.LEAVING, desired=Desired.STOP, idle_s=None), [source()], (GROUP,), Step.STOP),
+        (leaving(phase=Phase.LEAVING, desired=Desired.STOP, idle_s=None), [source(version=6)], (), Step.WAIT),
+        (leaving(phase=Phase.LEAVING, desired=Desired.STOP, idle_s=None), [], (), Step.WAIT),
     ],
 )
 def test_what_a_replica_does_next(
@@ -202,6 +208,7 @@ class World:
     woken: bool = False
     refused_after_wait: int = 0
     seen: tuple[list[Source], Any] | None = None
+    kept_at: float | None = None
     changes: int = 0
 
     def publish(self, *, routed: bool, dozing: bool) -> None:
@@ -218,7 +225,7 @@ class World:
             return
         (sources, _), self.seen = self.seen, None
         busy = busy_groups(sources, {TASK: GROUP})
-        at = last_used(sources).get(GROUP)
+        at = max(filter(None, (last_used(sources).get(GROUP), self.kept_at)), default=None)
         asked_at = None if at is None else NOW + timedelta(seconds=at - NOW.timestamp())
         if self.left_table is None:
             replica = Serving(TASK, GROUP, self.since, asked_at, IDLE_S)
@@ -229,7 +236,16 @@ class World:
         desired = Desired.RUN if self.woken else Desired.SLEEP
         phase = Phase.LEAVING if self.told else Phase.READY
         left_table = None if self.told else self.left_table
-        leaves = Leaving(TASK, GROUP, left_table, self.since, asked_at, desired, phase, idle=not self.woken)
+        leaves = Leaving(
+            TASK,
+            GROUP,
+            left_table,
+            self.since,
+            asked_at,
+            desired,
+            phase,
+            idle_s=None if self.woken else IDLE_S,
+        )
         match next_step(leaves, sources, busy):
             case Step.CALL_BACK:
                 self.back()
@@ -314,6 +330,7 @@ def test_no_order_of_events_cuts_or_loses_a_call(events: list[tuple[str, int]]) 
 
 def _settle(world: World) -> None:
     """All goes well from here: what waits is served, or whoever is asleep was asked to wake."""
+    world.kept_at = last_used(list(world.rows.values())).get(GROUP)  # kept as the rows go
     for name in set(world.rows) - set(world.gateways):
         del world.rows[name]  # aged out
     if world.left_table is not None and not world.told and any(g.held for g in world.gateways.values()):
