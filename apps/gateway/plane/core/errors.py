@@ -122,7 +122,10 @@ def model_not_found(model: str) -> CallError:
 
 
 def no_backend(model: str, retry_after_s: int) -> CallError:
-    text = f"The model `{model[:200]}` has no ready replica just now. Try again shortly."
+    text = (
+        f"The model `{model[:200]}` has no ready replica just now: it starts, sleeps, failed or was stopped. "
+        "Try again shortly, or see on its service's page in the portal which."
+    )
     return CallError(503, text, kind="server_error", code="no_backend", retry_after=str(retry_after_s))
 
 
