@@ -25,6 +25,7 @@ from apps.files import selectors, store
 from apps.files.models import OPEN, FilePiece, FileRequest, FileStatus
 from apps.tenants import quotas
 from apps.tenants.scope import Viewer
+from apps.tenants.trail import tenancy_of
 from apps.workloads import selectors as workloads
 from apps.workloads.models import Claim, Task
 
@@ -98,14 +99,13 @@ def delete_request(*, actor: Viewer, row: FileRequest) -> None:
 
 
 def _note(actor: Viewer, verb: str, row: FileRequest, **fields: Any) -> None:
-    tenant = row.task.group.tenant
     audit.note(
         actor,
         verb,
         kind="file_request",
         public_id=row.public_id,
         name=row.task.name,
-        tenant=audit.Tenancy(tenant.public_id, tenant.slug),
+        tenant=tenancy_of(row.task.group.tenant),
         **fields,
     )
 

@@ -61,13 +61,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """What to do; `code` says it to people. `counts`: it is a rebuild and waits its back-off. `template`: the
-    place in the chain from now on."""
+    """What to do; `code` says it to people. `template`: the place in the chain from now on."""
 
     step: Step
     code: Code
     template: int
-    counts: bool = False
 
 
 def decide(failure: Failure) -> Mend:
@@ -86,4 +84,4 @@ def decide(failure: Failure) -> Mend:
         spent = Code.TEMPLATES_SPENT if by_template and failure.templates else Code.REBUILDS_SPENT
         return Mend(Step.GIVE_UP, spent, failure.template)
     template = 0 if by_template and last else failure.template
-    return Mend(Step.REBUILD, Code.REBUILD, template, counts=True)
+    return Mend(Step.REBUILD, Code.REBUILD, template)

@@ -16,7 +16,7 @@ from apps.fleet.models import Liveness
 from apps.fleet.selectors import NodeRow, is_online, placement_rows, silent_before
 from apps.tenants.models import TenantStatus
 from apps.workloads.models import Claim, Event, Task
-from apps.workloads.policy.moves import WAITING, Wait, is_wake_requested, waiting_for
+from apps.workloads.policy.moves import WAITING, Wait, waiting_for
 from apps.workloads.policy.rebuilding import GIVEN_UP, NODE_FAULTS, Failure, Step, decide
 from apps.workloads.policy.templates import Template, pick
 from apps.workloads.services.leaving import stop_one
@@ -58,9 +58,8 @@ def wake_waiting(*, lease: Held, now: datetime) -> int:
     asked = asked.exclude(group__tenant__status=TenantStatus.SUSPENDED)
 
     def mend(task: Task) -> bool:
-        if not is_wake_requested(State(task.state), Desired(task.desired)):
-            return False
-        return task.state == State.SLEEPING and wake_sleeper(task, ACTOR, now).moved
+        waits = task.state == State.SLEEPING and task.desired == Desired.RUN
+        return waits and wake_sleeper(task, ACTOR, now).moved
 
     return each_task(lease, list(asked.order_by("pk").values_list("pk", flat=True)), mend)
 
