@@ -3,11 +3,9 @@
 Its stack is the tests' (tests/production_stack.py), which reads the names of loops from the apps.
 """
 
-import logging
 import os
 
 import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "heteroflow.settings.test")
 django.setup()
-logging.disable(logging.INFO)

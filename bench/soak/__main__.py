@@ -9,6 +9,7 @@ calls that were answered.
 
 from __future__ import annotations
 
+import logging
 import os
 import statistics
 import sys
@@ -32,6 +33,7 @@ FROM usage_usagerecord WHERE key_id = %s AND http_status = 200
 
 
 def main() -> int:
+    logging.disable(logging.INFO)  # the table is what is read
     print(f"Starting the production profile; then {DURATION_S:g} s of traffic ...", flush=True)
     with running_production(true_durations=True) as stack:
         traffic, total = Traffic(stack), Counter[str]()
