@@ -6,6 +6,7 @@ A second start finds the same service by its name and makes nothing. Never reads
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -92,18 +93,46 @@ def describe(group: dict[str, Any]) -> str:
     return ", ".join(part for part in (group["status"], task.get("phase"), reason) if part)
 
 
+class Nodes:
+    """Whether the nodes under a service have spoken since a moment. Rows of an earlier run, restored or left
+    by a kill, say what ran then; a node's second word comes after its first was compared with them."""
+
+    def __init__(self, operator: Api, since: datetime) -> None:
+        self._operator = operator
+        self._since = since
+        self._first: dict[str, str] = {}
+
+    def confirm(self, group: dict[str, Any]) -> bool:
+        """Whether each node that a running task is on has; `group` as its operator reads it."""
+        names = {task["node"] for task in group["tasks"] if task["status"] == "running"}
+        seen = {row["name"]: row["last_seen_at"] for row in self._operator.rows("/api/v1/nodes")}
+        for name in names:
+            if seen.get(name) and datetime.fromisoformat(seen[name]) > self._since:
+                self._first.setdefault(name, seen[name])
+        return all(name in self._first and seen[name] != self._first[name] for name in names)
+
+
 def wait_until_running(
-    api: Api, group_id: str, say: Callable[[str], None], *, give_up_s: float, stopping: Callable[[], bool]
+    api: Api,
+    group_id: str,
+    say: Callable[[str], None],
+    *,
+    give_up_s: float,
+    stopping: Callable[[], bool],
+    confirm: Callable[[dict[str, Any]], bool] = lambda group: True,
 ) -> tuple[dict[str, Any], bool]:
-    """Tell each change of state until it runs. False when it failed, was stopped, or time is up."""
+    """Tell each change of state until it runs, and `confirm` says so too. False when it failed, was stopped,
+    or time is up."""
     last, said_at, give_up_at = "", 0.0, time.monotonic() + give_up_s
     while True:
         group = api.call("GET", f"/api/v1/task-groups/{group_id}")
-        line, now = describe(group), time.monotonic()
+        now = time.monotonic()
+        unconfirmed = group["status"] == "running" and not confirm(group)
+        line = "its node has not spoken since this start" if unconfirmed else describe(group)
         if line != last or now - said_at >= STILL_EVERY_S:
             say(f"demo service: {line}")
             last, said_at = line, now
-        if group["status"] == "running":
+        if group["status"] == "running" and not unconfirmed:
             return group, True
         if group["status"] == "stopped" or now >= give_up_at or stopping():
             return group, False

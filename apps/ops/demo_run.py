@@ -8,9 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from apps.core.clock import utc_now
 from apps.ops import demo, demo_model, greeting
 from apps.ops.first_start import new_password
 from apps.ops.layout import Layout
@@ -32,6 +34,7 @@ class DemoRun:
     model: Path
     model_name: str
     tokens: dict[str, str]
+    since: datetime  # what a node said before is of an earlier run
     certificate: str = ""  # the file of one that callers would not believe otherwise
 
     @classmethod
@@ -54,6 +57,7 @@ class DemoRun:
             demo_model.place(source, layout.models),
             demo_model.model_name(source),
             {user.username: access_for(user, agent="manage.py up") for user in known},
+            utc_now(),
             certificate,
         )
 
@@ -76,8 +80,14 @@ class DemoRun:
         group, key = demo.ensure_service(member, self.model, self.model_name)
         running = False
         try:
+            found = not key  # one made just now runs by nobody else's word than its node's
             group, running = demo.wait_until_running(
-                member, group["id"], say, give_up_s=give_up_s, stopping=stop.is_set
+                operator,
+                group["id"],
+                say,
+                give_up_s=give_up_s,
+                stopping=stop.is_set,
+                confirm=demo.Nodes(operator, self.since).confirm if found else lambda group: True,
             )
             if running and key:
                 took_s = demo.wait_until_answers(self.base_url, key, group["model_name"], give_up_s=give_up_s)

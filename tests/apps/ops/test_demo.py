@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -134,6 +135,31 @@ def test_each_change_is_told_once(server: Any, api: Api) -> None:
         "demo service: scheduling, loading, Why.",
         "demo service: running, ready, Why.",
     ]
+
+
+@pytest.mark.req("OPS-01")
+def test_rows_of_an_earlier_run_are_not_taken_for_what_runs_now(server: Any, api: Api) -> None:
+    def nodes(second: int) -> tuple[int, dict[str, Any]]:
+        return page([{"name": "local", "last_seen_at": f"2026-01-01T00:00:{second:02}Z"}], 1)
+
+    gone = {"status": "stopped", "phase": "", "node": "removed"}
+    one = {"status": "running", "phase": "ready", "node": "local"}
+    group = {"status": "running", "tasks": [one, gone], "reason": None}
+    server.table = {
+        ("GET", "/api/v1/task-groups/tg-1"): [(200, group)] * 4,
+        ("GET", "/api/v1/nodes?page=1&page_size=200"): [nodes(10), nodes(31), nodes(31), nodes(36)],
+    }
+    said: list[str] = []
+    confirm = demo.Nodes(api, datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)).confirm
+    _, running = demo.wait_until_running(
+        api, "tg-1", said.append, give_up_s=30, stopping=lambda: False, confirm=confirm
+    )
+    assert running
+    assert said == [
+        "demo service: its node has not spoken since this start",
+        "demo service: running, ready",
+    ]
+    assert not server.table["GET", "/api/v1/nodes?page=1&page_size=200"]  # only the second word counted
 
 
 def test_the_wait_ends(server: Any, api: Api) -> None:
