@@ -74,11 +74,19 @@ class MockEngine:
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
 
-    async def _models(self, request: web.Request) -> web.Response:
+    async def _models(self, request: web.Request) -> web.StreamResponse:
         self.model_lists += 1
         if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
             return web.json_response({"error": {"message": "no"}}, status=401)
-        return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
+        listed = {"object": "list", "data": [{"id": self.model, "object": "model"}]}
+        if not self.plan.chunk_bytes:
+            return web.json_response(listed)
+        text, response = json.dumps(listed).encode(), web.StreamResponse()
+        await response.prepare(request)
+        for start in range(0, len(text), self.plan.chunk_bytes):
+            await response.write(text[start : start + self.plan.chunk_bytes])
+            await asyncio.sleep(self.plan.gap_s)
+        return response
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         plan = self.plan

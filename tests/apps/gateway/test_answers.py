@@ -222,6 +222,20 @@ async def test_engine_is_asked_for_its_own_model_name(
 
 
 @pytest.mark.req("GW-05")
+async def test_a_model_list_that_drips_is_read_to_its_end(
+    engine: MockEngine, http: aiohttp.ClientSession, tmp_path
+) -> None:
+    engine.plan.chunk_bytes, engine.plan.gap_s = 20, 0.02
+    source = FakeSource(make_table(make_route(make_replica(engine, served_model_name=""))))
+    async with (
+        RunningGateway(source, tmp_path) as gateway,
+        http.post(gateway.url + CHAT, json=BODY) as response,
+    ):
+        assert response.status == 200, await response.text()
+    assert [seen["model"] for seen in engine.seen] == ["engine-name"]
+
+
+@pytest.mark.req("GW-05")
 async def test_engines_name_is_asked_again_when_too_old(
     engine: MockEngine, http: aiohttp.ClientSession, tmp_path
 ) -> None:

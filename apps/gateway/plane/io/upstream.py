@@ -111,7 +111,7 @@ class Upstream:
                 async with self._kept.get(
                     url, headers=_credential(replica), allow_redirects=False, ssl=_ssl(replica)
                 ) as response:
-                    body = await response.content.read(self._config.big_body_bytes)
+                    body = await _read_up_to(response.content, self._config.big_body_bytes)
         except TimeoutError:
             raise errors.upstream_timeout("model list", limit_s) from None
         except aiohttp.ClientConnectorError:
@@ -138,6 +138,14 @@ class Upstream:
             headers={"Accept-Encoding": "identity", "User-Agent": "heteroflow-gateway"},
             trust_env=False,
         )
+
+
+async def _read_up_to(content: aiohttp.StreamReader, limit: int) -> bytes:
+    """All of it, at most `limit` bytes: one read gives what is there now, which may be half."""
+    body = bytearray()
+    while len(body) < limit and (piece := await content.read(limit - len(body))):
+        body += piece
+    return bytes(body)
 
 
 def _credential(replica: Replica) -> dict[str, str]:
