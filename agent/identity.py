@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from agent.config import ConfigError
+from agent.wholefile import write_whole
 
 _MACHINE_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id", "/sys/class/dmi/id/product_uuid")
 
@@ -100,14 +101,8 @@ class StateDir:
     def save_identity(self, identity: Identity) -> None:
         """Write the identity whole or not at all. Raises ConfigError when the disk refuses it."""
         file = self.path / "identity.json"
-        part = file.with_suffix(".part")
         try:
-            fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as out:
-                out.write(msgspec.json.encode(identity))
-                out.flush()
-                os.fsync(out.fileno())
-            part.replace(file)
+            write_whole(file, msgspec.json.encode(identity))
         except OSError as error:
             raise ConfigError(f"{file}: the node's identity cannot be written: {error.strerror}.") from error
 

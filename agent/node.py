@@ -61,22 +61,42 @@ async def run_node(settings: Settings) -> None:
         identity = state_dir.load_identity()
         MASKING.add(identity.secret)
         runtime = make_runtime(settings, state_dir, identity)
+        warn_of_missing_folders(settings)
         for name in runtime.clean_left_overs():
             log.warning("%s was left behind by an earlier run; ended", name)
         async with ServerClient(settings) as client:
             joining = asyncio.ensure_future(_join(client, settings, state_dir, identity))
-            if await _first(stop, joining) and await _first(stop, asyncio.ensure_future(_known(runtime))):
+            if await _first(stop, joining) and await _first(
+                stop, asyncio.ensure_future(wait_until_known(runtime, settings))
+            ):
                 await _work(client, settings, state_dir, identity, runtime, stop)
     finally:
         state_dir.close()
 
 
-async def _known(runtime: Runtime) -> None:
+def warn_of_missing_folders(settings: Settings) -> None:
+    """Name each allowed folder that is not there. No refusal: it may be mounted later."""
+    for folder in settings.allowed_volume_prefixes:
+        if not Path(folder).is_dir():
+            log.warning(
+                "allowed_volume_prefixes: there is no folder %r on this machine, so nothing can be read there."
+                " Make or mount it, or correct the name; in the environment ':' separates several.",
+                folder,
+            )
+
+
+async def wait_until_known(runtime: Runtime, settings: Settings) -> None:
     """Wait until the runtime can say what runs: the first heartbeat must name what was adopted, since
-    the server takes what is missing from it for gone."""
-    if not runtime.answers():
-        log.info("waiting for the runtime to say what runs")
+    the server takes what is missing from it for gone. What to mend is said after `docker_silence_s`."""
+    warn_at = time.monotonic() + settings.docker_silence_s
     while not runtime.answers():
+        if time.monotonic() >= warn_at:
+            warn_at = float("inf")
+            log.warning(
+                "Docker does not answer at %s, so this node stays offline: what runs on it is not known. Start"
+                " Docker there, give its socket as docker_host, or set runtime = process.",
+                settings.docker_host,
+            )
         await asyncio.sleep(0.1)
 
 

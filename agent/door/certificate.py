@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from agent.config import ConfigError
+from agent.wholefile import write_whole
 
 log = logging.getLogger("agent.door")
 FILE = "door.pem"
@@ -79,11 +79,4 @@ def _make(file: Path) -> None:
     pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ) + certificate.public_bytes(serialization.Encoding.PEM)
-    part = file.with_suffix(".part")
-    part.unlink(missing_ok=True)
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "wb") as out:
-        out.write(pem)
-        out.flush()
-        os.fsync(out.fileno())
-    part.replace(file)
+    write_whole(file, pem)

@@ -19,6 +19,7 @@ from agent.config import Settings
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import CardHolder, CardReport
 from agent.runtime import proctable
+from agent.wholefile import write_whole
 
 log = logging.getLogger("agent.gpu")
 Key = tuple[str, int]  # task id, attempt
@@ -202,10 +203,8 @@ class CardGate:
         text = msgspec.json.encode(Kept(self._cards, there))
         if text == self._written:
             return
-        part = self._file.with_name(f"{self._file.name}.part")
         try:
-            part.write_bytes(text)
-            part.replace(self._file)
+            write_whole(self._file, text, lasting=False)  # what it tells of ends with the power
         except OSError as error:
             log.error("%s can't be written: %s", self._file, error.strerror)
         else:

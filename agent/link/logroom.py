@@ -17,6 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from agent.wholefile import write_whole
+
 log = logging.getLogger("agent.link")
 LAST_BYTES = 64 * 1024  # of each log, kept whatever the limits say
 STEP_BYTES = 1024 * 1024
@@ -134,7 +136,7 @@ class LogRoom:
             with copy.file.open("r+b") as disk:
                 copy.note = _noted(disk.fileno(), before, upto, copy.sent)
                 self._notes[copy.file.name] = copy.note  # first: a reader looks here after its reading
-                _save(copy.file, copy.note)
+                write_whole(_note_file(copy.file), msgspec.json.encode(copy.note), lasting=False)
                 _give_back(disk.fileno(), upto, holes=self._holes)
         except FileNotFoundError:
             self.forget(copy.file)
@@ -188,13 +190,6 @@ def _lines(fd: int, start: int, end: int) -> int:
 
 def _note_file(file: Path) -> Path:
     return file.with_name(f"{file.name}.room")
-
-
-def _save(file: Path, note: Note) -> None:
-    whole = _note_file(file)
-    part = whole.with_name(f"{whole.name}.part")
-    part.write_bytes(msgspec.json.encode(note))
-    part.replace(whole)
 
 
 def _give_back(fd: int, upto: int, *, holes: bool) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from agent.contract.messages import TaskReport
+from agent.wholefile import write_whole
 
 log = logging.getLogger("agent.link")
 LARGEST_WASTE_BYTES = 1024 * 1024  # of acknowledged reports, before the file is written anew
@@ -73,14 +74,8 @@ class ReportFile:
 
     def rewrite(self, waiting: Iterable[TaskReport]) -> None:
         """Keep these and nothing else, the whole file or none of it."""
-        part = self._file.with_name(f"{self._file.name}.part")
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as out:
-            for report in waiting:
-                out.write(msgspec.json.encode(Line(report=report)) + b"\n")
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(self._file)
+        lines = [msgspec.json.encode(Line(report=report)) + b"\n" for report in waiting]
+        write_whole(self._file, b"".join(lines))
         self._dirty = False
         self.close()
 

@@ -9,11 +9,12 @@ since; when copying begins again, Docker is asked from the anchor on and that ma
 from __future__ import annotations
 
 import calendar
-import os
 import time
 from pathlib import Path
 
 import msgspec
+
+from agent.wholefile import write_whole
 
 STAMP = 30  # 2006-01-02T15:04:05.000000000Z
 LAG_NS = 1_000_000_000  # no line is a second out of order
@@ -96,9 +97,7 @@ def load_place(file: Path) -> Place:
 
 def save_place(file: Path, place: Place) -> None:
     """Store it, as a whole or not at all. Raises OSError."""
-    part = file.with_name(file.name + ".part")
-    part.write_bytes(msgspec.json.encode(place))
-    os.replace(part, file)  # noqa: PTH105 - a rename is what is meant
+    write_whole(file, msgspec.json.encode(place), lasting=False)  # for each round of a log
 
 
 def _nanoseconds(stamp: str) -> int:

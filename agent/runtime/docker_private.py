@@ -7,7 +7,6 @@ credentials. Never asks Docker anything.
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from agent.config import ConfigError
+from agent.wholefile import write_whole
 
 
 class Fetch(msgspec.Struct):
@@ -86,10 +86,4 @@ class PrivateImages:
             return image_id in self._record.images
 
     def _save(self) -> None:
-        part = self._file.with_name(self._file.name + ".part")
-        opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(opened, "wb") as out:
-            out.write(msgspec.json.encode(self._record))
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(self._file)
+        write_whole(self._file, msgspec.json.encode(self._record))

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from agent.supervisor.desired import Key
+from agent.wholefile import write_whole
 
 log = logging.getLogger("agent.supervisor")
 
@@ -47,10 +48,8 @@ class SleepMarks:
     def set(self, key: Key, mark: Mark) -> None:
         """Keep it; where the disk refuses, this run of the agent still knows."""
         self._marks[key] = mark
-        part = self._file(key).with_suffix(".part")
         try:
-            part.write_text(mark)
-            part.replace(self._file(key))
+            write_whole(self._file(key), mark.encode(), lasting=False)  # the loop of heartbeats waits for it
         except OSError as error:
             log.error("%s.%d: its sleep can't be noted for the agent's next run: %s", *key, error.strerror)
 

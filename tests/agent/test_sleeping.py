@@ -304,7 +304,7 @@ def test_marks_outlive_the_agent_and_what_is_no_mark_goes(tmp_path: Path) -> Non
     marks = SleepMarks(tmp_path / "asleep")
     marks.set(KEY, Mark.SLEEP)
     marks.set(("task-b", 12), Mark.WAKE)
-    (tmp_path / "asleep" / "task-c.1.part").write_text("sleep")
+    (tmp_path / "asleep" / "task-c.1.sleep.part").write_text("sleep")
     (tmp_path / "asleep" / "task-d.1.sleep").write_text("what")
     again = SleepMarks(tmp_path / "asleep")
     assert (again.get(KEY), again.get(("task-b", 12)), again.get(("task-d", 1))) == (
