@@ -79,8 +79,8 @@ def warn_of_missing_folders(settings: Settings) -> None:
     for folder in settings.allowed_volume_prefixes:
         if not Path(folder).is_dir():
             log.warning(
-                "allowed_volume_prefixes: there is no folder %r on this machine, so nothing can be read there."
-                " Make or mount it, or correct the name; in the environment ':' separates several.",
+                "allowed_volume_prefixes: there is no folder %r on this machine, so nothing can be read"
+                " there. Make or mount it, or correct the name; in the environment ':' separates several.",
                 folder,
             )
 
@@ -93,8 +93,8 @@ async def wait_until_known(runtime: Runtime, settings: Settings) -> None:
         if time.monotonic() >= warn_at:
             warn_at = float("inf")
             log.warning(
-                "Docker does not answer at %s, so this node stays offline: what runs on it is not known. Start"
-                " Docker there, give its socket as docker_host, or set runtime = process.",
+                "Docker does not answer at %s, so this node stays offline: what runs on it is not known."
+                " Start Docker there, give its socket as docker_host, or set runtime = process.",
                 settings.docker_host,
             )
         await asyncio.sleep(0.1)
