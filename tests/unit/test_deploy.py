@@ -199,3 +199,13 @@ def test_all_containers_of_a_host_share_the_values_of_metrics() -> None:
         assert f"metrics:{folder}" in service["volumes"]
     assert "metrics" in compose["volumes"]
     assert folder in (DEPLOY / "Dockerfile").read_text()  # made there for the user of the processes
+
+
+def test_the_network_of_compose_is_the_same_wherever_it_is_believed() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    (network,) = compose["networks"].values()
+    (one,) = network["ipam"]["config"]
+    command = compose["services"]["asgi"]["command"]
+    assert command[command.index("--forwarded-allow-ips") + 1] == one["subnet"]
+    (proxies,) = re.findall(r"^ *compose\).* proxies=(\S+)", (DEPLOY / "new-environment").read_text(), re.M)
+    assert proxies == one["subnet"]
