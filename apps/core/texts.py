@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.core.texts_explain import EXPLAIN
 from apps.core.texts_files import FILES
-from apps.core.texts_recovery import RECOVERY
+from apps.core.texts_recovery import RECOVERY, TELLS_WHY
 from apps.core.texts_sleep import SLEEP
 
 TEXTS: dict[str, Promise] = {
@@ -368,4 +368,10 @@ def say(code: str, params: Mapping[str, Any] | None = None) -> str:
     text = TEXTS.get(code)
     if text is None:
         return str((params or {}).get("message") or code)
-    return str(text) % _Params(params or {})
+    values = _Params(params or {})
+    if code in TELLS_WHY and "why" in values:
+        inner = {
+            name.removeprefix("why_"): value for name, value in values.items() if name.startswith("why_")
+        }
+        values["why"] = say(str(values["why"]), inner)
+    return str(text) % values

@@ -3,11 +3,14 @@
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+TELLS_WHY = ("template_next", "templates_spent", "next_node", "refused_everywhere")
+"""Their `why` is the code of another reason, whose values stand beside it as `why_NAME`."""
+
 RECOVERY: dict[str, Promise] = {
     "run_timeout": _("It ran for %(after_s)s s, which is all that its timeout allows; it was stopped."),
     "retry": _("Started again after its failure, retry %(retry)s of %(max)s."),
     "template_next": _(
-        "Its engine did not start with template %(from)s (%(why)s); template %(to)s is tried."
+        "Its engine did not start with template %(from)s; template %(to)s is tried. What was wrong: %(why)s"
     ),
     "templates_spent": _(
         "None of its %(templates)s engine template(s) started; the last one failed with: %(why)s"
@@ -18,11 +21,11 @@ RECOVERY: dict[str, Promise] = {
     ),
     "rebuild": _("Rebuilt, attempt %(rebuild)s of %(max)s."),
     "rebuilds_spent": _("Given up after %(max)s rebuilds; the last error stands beside it."),
-    "next_node": _("Node %(node)s refused to start it (%(why)s); another node is tried."),
+    "next_node": _("Node %(node)s refused to start it; another node is tried. What it said: %(why)s"),
     "refused_there": _("%(nodes)s node(s): refused to start it before."),
     "refused_everywhere": _(
-        "Every node that it may use now refused to start it, the last one with: %(why)s. Mend that, then"
-        " start it again."
+        "Every node that it may use now refused to start it. Mend what the last one said, then start it"
+        " again: %(why)s"
     ),
     # the fault timeline: what was done at once, and how a fault ended
     "fault_moved": _("Moved to another place."),

@@ -140,16 +140,23 @@ def _mend_service(task: Task, places: _Places, now: datetime) -> bool:
     node = task.node.name if task.node is not None else "-"
     if mend.step is Step.NEXT_TEMPLATE:
         before, after = _image_at(task, failure.template), _image_at(task, mend.template)
-        why = Reason(Code.TEMPLATE_NEXT, {"from": before, "to": after, "why": code})
+        why = Reason(Code.TEMPLATE_NEXT, {"from": before, "to": after, **_why(task)})
         return _place_anew(task, why, now, template_index=mend.template, node_refusals={})
     if mend.step is Step.NEXT_NODE:
-        why = reason(Code.NEXT_NODE, node=node, why=code)
+        why = reason(Code.NEXT_NODE, node=node, **_why(task))
         return _place_anew(task, why, now, node_refusals=refused)
     if mend.step is Step.GIVE_UP or failure.rebuild is None:
         return _give_up(task, mend.code, {"max": settings.REBUILD_MAX, "templates": len(chain) + 1}, now)
     fields = {"rebuilds": failure.rebuild, "template_index": mend.template}
     why = reason(Code.REBUILD, rebuild=failure.rebuild, max=settings.REBUILD_MAX)
     return _place_anew(task, why, now, not_before=_after(failure.rebuild, now), **fields)
+
+
+def _why(task: Task) -> dict[str, Any]:
+    """Why it failed, to be told within another reason (texts_recovery.py). A node's name is told where names
+    out of sight are hidden only."""
+    told = {f"why_{name}": value for name, value in task.reason_params.items() if name != "node"}
+    return {"why": task.reason_code, **told}
 
 
 def _image_at(task: Task, index: int) -> str:
@@ -168,7 +175,7 @@ def _place_anew(task: Task, why: Reason, now: datetime, **fields: Any) -> bool:
 
 def _give_up(task: Task, code: Code, params: dict[str, Any], now: datetime) -> bool:
     """It stays failed, and says so in its reason and in an event."""
-    params = {**params, "why": task.reason_code}
+    params = {**params, **_why(task)}
     Event.objects.create(
         group=task.group, task=task, attempt=task.attempt, code=code, params=params, actor=ACTOR, at=now
     )

@@ -3,10 +3,11 @@
 from datetime import timedelta
 
 import pytest
+from django.utils import translation
 
 from agent.contract.codes import Code
 from agent.contract.states import Desired, Observed, State, TaskType
-from apps.core import leases, ticks
+from apps.core import leases, texts, ticks
 from apps.scheduling.selectors import load_snapshot
 from apps.tenants.scope import SYSTEM
 from apps.workloads import selectors, services
@@ -82,11 +83,13 @@ def test_scheduler_and_agent_get_what_stands_in_the_chain(now, lease):
 @pytest.mark.req("RECOV-01")
 def test_a_node_that_refused_is_passed_over_until_it_ran(now, listening, lease):
     node, other = factories.make_node("a"), factories.make_node("b")
-    task = failed(node, code=Code.MODEL_NOT_FOUND_ON_NODE, ports=[])
+    task = failed(node, code=Code.MODEL_NOT_FOUND_ON_NODE, reason_params={"path": "/m/x"}, ports=[])
     sweep(now)
     task.refresh_from_db()
     assert (task.state, task.reason_code, task.rebuilds) == (State.PENDING, Code.NEXT_NODE, 0)
-    assert task.reason_params == {"node": "a", "why": Code.MODEL_NOT_FOUND_ON_NODE}
+    assert task.reason_params == {"node": "a", "why": Code.MODEL_NOT_FOUND_ON_NODE, "why_path": "/m/x"}
+    inner = texts.say(Code.MODEL_NOT_FOUND_ON_NODE, {"path": "/m/x"})
+    assert texts.say(task.reason_code, task.reason_params).endswith(f"What it said: {inner}")
 
     lease.release()
     assert ticks.run_tick("scheduling.place", now) is not None
@@ -107,11 +110,16 @@ def test_where_no_other_node_is_left_it_fails_at_once_with_words(now, listening)
     factories.make_node(cordoned=True)
     factories.make_node(cards=0)
     factories.make_node(last_seen_at=now - timedelta(seconds=29), cards=0)
-    task = failed(node, factories.make_group(mine), code=Code.PATH_NOT_ALLOWED)
+    why = {"path": "/etc/x"}
+    task = failed(node, factories.make_group(mine), code=Code.PATH_NOT_ALLOWED, reason_params=why)
     sweep(now)
 
     task.refresh_from_db()
     assert (task.state, task.reason_code) == (State.FAILED, Code.REFUSED_EVERYWHERE)
+    for language in ("en", "zh-hans"):
+        with translation.override(language):
+            told = texts.say(task.reason_code, task.reason_params)
+            assert texts.say(Code.PATH_NOT_ALLOWED, why) in told and "/etc/x" in told
     assert Event.objects.filter(task=task, code=Code.REFUSED_EVERYWHERE).count() == 1
     services.start_again(actor=SYSTEM, tasks=[task], now=now)
     task.refresh_from_db()
