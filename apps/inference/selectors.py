@@ -179,12 +179,12 @@ def _named_by(task: Task) -> set[str]:
 
 
 def _visible_names(viewer: Viewer, names: set[str]) -> set[str]:
-    """Which of these the viewer may see; a name that a node out of sight bears too is not told."""
+    """Which of these the viewer may see; a name that a node out of sight bears too is not told. One of a
+    deleted node is: it is told of tasks in the viewer's sight only, so it was open to their tenant."""
     if viewer.is_operator or not names:
         return names
-    mine = fleet.nodes(viewer).filter(name__in=names)
-    others = Node.objects.filter(name__in=names).exclude(pk__in=mine.values("pk"))
-    return set(mine.values_list("name", flat=True)) - set(others.values_list("name", flat=True))
+    out_of_sight = Node.objects.filter(name__in=names).exclude(pk__in=fleet.nodes(viewer).values("pk"))
+    return names - set(out_of_sight.values_list("name", flat=True))
 
 
 def tell(code: str, params: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 
 from django.conf import settings
 
-from agent.contract.states import Phase, State
+from agent.contract.codes import Code
+from agent.contract.states import Desired, Phase, State
 from apps.core.errors import NotFound
 from apps.workloads.models import Task
 from apps.workloads.services import Act, Did, Said, said
@@ -36,14 +37,15 @@ def _seat() -> Iterator[bool]:
 
 def wait_awake(task: Task, act: Act, *, wait_s: float) -> Act:
     """What became of a wake within `wait_s`; `act` itself where that is not known by then, or nobody may
-    wait. Never call it inside a transaction. Raises NotFound where its service was deleted meanwhile."""
-    if wait_s <= 0 or act.next.code != "next_wakes":
+    wait. One that falls asleep is waited for through its sleep. Never call it inside a transaction. Raises
+    NotFound where its service was deleted meanwhile."""
+    if wait_s <= 0 or (act.next.code != "next_wakes" and act.why.code != "wake_after_sleep"):
         return act  # nothing to wait for: it serves, or its wake waits for something else
     with _seat() as free:
         if not free:
             return act
         until = time.monotonic() + wait_s
-        while _state_of(task) == State.WAKING and time.monotonic() < until:
+        while _is_on_its_way(task) and time.monotonic() < until:
             time.sleep(settings.WAKE_POLL_S)
     fresh = Task.objects.filter(pk=task.pk).first()
     if fresh is None:
@@ -51,13 +53,25 @@ def wait_awake(task: Task, act: Act, *, wait_s: float) -> Act:
     return _what_became(fresh, act)
 
 
-def _state_of(task: Task) -> str | None:
-    """None where its service was deleted meanwhile."""
-    return Task.objects.filter(pk=task.pk).values_list("state", flat=True).first()
+def _is_on_its_way(task: Task) -> bool:
+    """Whether it wakes, or is to wake once it sleeps; not where its service was deleted meanwhile."""
+    found = Task.objects.filter(pk=task.pk).values_list("state", "desired", "reason_code").first()
+    if found is None:
+        return False
+    state, desired, code = found
+    return state == State.WAKING or _is_yet_to_sleep(state, desired, code)
+
+
+def _is_yet_to_sleep(state: str, desired: str, code: str) -> bool:
+    """Whether it falls asleep, or has just now, and wakes then: nothing has been found in its way."""
+    fell = state == State.DRAINING or (state == State.SLEEPING and code == Code.ASLEEP)
+    return fell and desired == Desired.RUN
 
 
 def _what_became(task: Task, act: Act) -> Act:
     why = Said(task.reason_code, task.reason_params)
+    if _is_yet_to_sleep(task.state, task.desired, task.reason_code):
+        return act
     match task.state:
         case State.WAKING:
             return act
@@ -66,6 +80,8 @@ def _what_became(task: Task, act: Act) -> Act:
             return Act(Did.SERVING, why, said(next_code))
         case State.FAILED | State.PENDING | State.SCHEDULING:
             return Act(Did.FAILED, why, said("next_recovers"))
+        case State.SLEEPING if task.desired == Desired.RUN:
+            return Act(Did.NOTED, why, said("next_wakes_by_itself"))
         case State.SLEEPING:
             return Act(Did.SLEEPING, why, said("next_stays_asleep"))
     return Act(Did.STOPPING, why, said("next_node_confirms"))

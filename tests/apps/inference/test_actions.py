@@ -1,6 +1,7 @@
 """The addresses that move a service: what each answers, by role, in both languages, and how a wake waits."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -121,6 +122,12 @@ def test_an_answer_names_no_node_that_was_closed_to_its_reader(
     answer = send(api_client(member), task, "wake")
     assert answer.json()["code"] == "wake_node_offline" and answer.json()["params"] == {"node": "-"}
     assert task.node.name not in answer.content.decode()
+    Node.objects.update(name="another")  # nobody bears the old name any more, as after a deletion
+    why = {"code": "node_removed", "params": {"node": task.node.name}}
+    Task.objects.update(last_error=why)
+    told = api_client(member).get(f"/api/v1/task-groups/{task.group.public_id}").json()["tasks"][0]
+    assert told["last_error"]["text"] == f"Node {task.node.name} was deleted by an operator."
+    Node.objects.update(name=task.node.name)
     Task.objects.update(desired=Desired.SLEEP)
     client.force_login(member)
     page = client.post(f"/services/{task.group.public_id}/wake/", follow=True)
@@ -142,10 +149,14 @@ ERROR = {"code": "load_timeout", "params": {"after_s": 9, "why": "x"}, "exit_cod
 
 
 def later(task: Task, **fields: Any) -> threading.Thread:
-    """Change the task from another thread, as an agent's report does while a request waits."""
+    """Change the task, which wakes or falls asleep by then, from another thread, as an agent's report does
+    while a request waits."""
 
     def change() -> None:
-        Task.objects.filter(pk=task.pk).update(**fields)
+        row = Task.objects.filter(pk=task.pk, state__in=(State.WAKING, State.DRAINING))
+        deadline = time.monotonic() + 60
+        while not row.update(**fields) and time.monotonic() < deadline:
+            time.sleep(0.01)
         connection.close()
 
     thread = threading.Timer(0.1, change)
@@ -162,6 +173,50 @@ def test_a_wake_waits_until_it_serves(member: User, settings: Any) -> None:
     act = wait_awake(task, WAKES, wait_s=60)
     thread.join()
     assert (act.did, act.why.code, act.next.code) == (Did.SERVING, "ready", "next_serves")
+
+
+@pytest.mark.req("SLEEP-02")
+@pytest.mark.django_db(transaction=True)
+def test_a_wake_of_what_falls_asleep_waits_through_its_sleep(
+    api_client: Clients, member: User, settings: Any
+) -> None:
+    settings.WAKE_POLL_S, settings.WAKE_WAIT_S = 0.01, 60.0
+    task = brought_to(member, State.DRAINING, phase=Phase.LEAVING, desired=Desired.SLEEP)
+
+    def sleep_then_wake() -> None:
+        row = Task.objects.filter(pk=task.pk)
+        deadline = time.monotonic() + 60
+        while not row.filter(desired=Desired.RUN).exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        for changes in (
+            {"state": State.SLEEPING, "phase": Phase.NONE, "reason_code": "asleep"},
+            {"state": State.WAKING, "reason_code": "wake_requested"},
+            {"state": State.RUNNING, "phase": Phase.READY, "reason_code": "ready"},
+        ):
+            row.update(**changes)
+            time.sleep(0.05)  # long enough to be seen; the answer is the same where it is not
+        connection.close()
+
+    thread = threading.Thread(target=sleep_then_wake)
+    thread.start()
+    answer = send(api_client(member), task, "wake", wait="60")
+    thread.join()
+    assert (answer.status_code, answer.json()["did"]) == (200, "serving")
+
+
+@pytest.mark.req("SLEEP-02")
+@pytest.mark.django_db(transaction=True)
+def test_a_wake_of_what_falls_asleep_ends_its_wait_where_something_is_in_the_way(
+    member: User, settings: Any
+) -> None:
+    settings.WAKE_POLL_S = 0.01
+    asked = Act(Did.NOTED, said("wake_after_sleep"), said("next_wakes_by_itself"))
+    task = brought_to(member, State.DRAINING, phase=Phase.LEAVING, desired=Desired.RUN)
+    assert wait_awake(task, asked, wait_s=0.05) == asked  # it goes on to fall asleep
+    thread = later(task, state=State.SLEEPING, reason_code="wake_node_offline", reason_params={"node": "a"})
+    act = wait_awake(task, asked, wait_s=60)
+    thread.join()
+    assert (act.why.code, act.next.code) == ("wake_node_offline", "next_wakes_by_itself")
 
 
 @pytest.mark.req("SLEEP-02", "SVC-12")
