@@ -75,7 +75,7 @@ def drain(lease: Held, now: datetime) -> dict[str, Any]:
     run = _Run(lease, now, nodes, {pk: {} for pk in nodes})
     done = {"nodes": len(nodes), "settled": _settle(run)}
     done["stopped"] = work.end_drained(lease=lease, now=now)
-    done["removed"] = work.remove_retired(lease=lease, before=lambda claims: settle(claims, now=now))
+    done["removed"] = work.remove_retired(lease=lease, now=now, before=lambda claims: settle(claims, now=now))
     lease.renew(settings.TICK_LEASE_TTL_S)
     if nodes:
         done |= _empty(run)

@@ -17,7 +17,16 @@ from apps.core import hints, versions
 from apps.workloads.models import Event, Task, TaskGroup
 from apps.workloads.policy.moves import MOVES, derive_group_state, is_allowed
 
-__all__ = ["MOVES", "ImpossibleMove", "Move", "lock_groups", "move_of", "transition", "transition_many"]
+__all__ = [
+    "MOVES",
+    "ImpossibleMove",
+    "Move",
+    "derive_again",
+    "lock_groups",
+    "move_of",
+    "transition",
+    "transition_many",
+]
 
 _ROUTED = frozenset({State.RUNNING, State.DRAINING})  # what of a replica stands in the published table
 _LEAVES = (State.RUNNING, State.DRAINING)
@@ -84,6 +93,12 @@ def lock_groups(task_ids: Iterable[int]) -> list[TaskGroup]:
     moves siblings derives the group's state one after the other and nobody waits in a circle."""
     wanted = Task.objects.filter(pk__in=list(task_ids)).values("group_id")
     return list(TaskGroup.objects.select_for_update().filter(pk__in=wanted).order_by("pk"))
+
+
+def derive_again(group_id: int, now: datetime) -> None:
+    """Bring a group's state in line after a task of it was added or removed, in the transaction that holds
+    its lock."""
+    _derive_groups(list(TaskGroup.objects.filter(pk=group_id)), now)
 
 
 def _by_columns(

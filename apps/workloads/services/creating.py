@@ -12,6 +12,7 @@ from apps.core.errors import Forbidden
 from apps.tenants.models import Tenant
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Event, Task, TaskGroup
+from apps.workloads.state import derive_again
 
 # What a task made like another one does not take over from it; everything else is intent.
 OWN_FIELDS = frozenset(
@@ -96,6 +97,7 @@ def add_like(pattern: Task, *, by: str, why: Reason, now: datetime, replaces: Ta
         actor=by,
         at=now,
     )
+    derive_again(pattern.group_id, now)
     return task
 
 

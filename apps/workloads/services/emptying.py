@@ -23,7 +23,7 @@ from apps.workloads.services.leaving import stop_one
 from apps.workloads.services.mending import each_task
 from apps.workloads.services.placing import Placement, PlacementClash, commit_placements
 from apps.workloads.services.reporting import end_attempt, note_moments, release_untaken
-from apps.workloads.state import lock_groups, move_of, transition
+from apps.workloads.state import derive_again, lock_groups, move_of, transition
 
 ACTOR = "upkeep"
 
@@ -113,7 +113,7 @@ def end_drained(*, lease: Held, now: datetime) -> int:
     return each_task(lease, list(late.order_by("pk").values_list("pk", flat=True)), stop)
 
 
-def remove_retired(*, lease: Held, before: Callable[[QuerySet[Claim]], object] = list) -> int:
+def remove_retired(*, lease: Held, now: datetime, before: Callable[[QuerySet[Claim]], object] = list) -> int:
     """Remove retired tasks that hold nothing on any node; their events stay with the group. `before` gets the
     claims that go along, in the same transaction."""
     held = Claim.objects.filter(task=OuterRef("pk"), released_at__isnull=True)
@@ -126,7 +126,7 @@ def remove_retired(*, lease: Held, before: Callable[[QuerySet[Claim]], object] =
         before(Claim.objects.filter(task=task))
         Event.objects.filter(task=task).update(task=None)
         task.delete()
-        hints.announce(f"group.{task.group.public_id}", {"type": "group.changed"})
+        derive_again(task.group_id, now)
         return True
 
     return each_task(lease, list(gone.order_by("pk").values_list("pk", flat=True)), remove)

@@ -211,3 +211,12 @@ def test_many_scalings_at_once_never_pass_the_quota() -> None:
         thread.join(timeout=100)
     assert Task.objects.count() == 9 and outcomes["scaled"] == 1  # 6 + 3; the next 3 do not fit
     assert outcomes == {"scaled": 1, "nothing": 1, "quota_exceeded": 10}
+
+
+@pytest.mark.req("LIFE-05")
+def test_a_service_that_failed_waits_as_soon_as_one_is_added() -> None:
+    group = make_group(state=State.FAILED, min_replicas=1, max_replicas=2)
+    make_task(group, state=State.FAILED, reason_code=Code.REBUILDS_SPENT)
+    scale(group, 2)
+    group.refresh_from_db()
+    assert (group.state, states(group)) == (State.PENDING, ["failed", "pending"])
