@@ -33,9 +33,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path)
+        parser.add_argument("--replace", action="store_true", help="write over FILE where it exists")
 
     def handle(self, *args: Any, **options: Any) -> None:
         target: Path = options["file"].resolve()
+        if target.exists() and not options["replace"]:
+            raise CommandError(
+                f"No backup was made: {target} exists. Name another file, or write over it with --replace."
+            )
         try:
             size = archive.write(target, sources(), version=version(), now=utc_now())
         except (NotReady, OSError) as error:
