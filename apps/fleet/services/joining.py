@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 
 from agent.contract.messages import JoinRequest
-from apps.core import audit, secrets
+from apps.core import audit, secrets, versions
 from apps.core.errors import Conflict, FieldError, Forbidden, Invalid, Refusal
 from apps.core.ids import looks_like_id
 from apps.fleet.models import JoinToken, Liveness, Node
@@ -26,6 +26,7 @@ log = logging.getLogger("heteroflow.fleet")
 
 _HEX64 = re.compile(r"[0-9a-f]{64}")
 _NOBODY = "0" * 64
+_NAMES = "fleet.names"
 
 
 def create_join_token(*, actor: Viewer, ttl_s: float | None = None, now: datetime) -> tuple[JoinToken, str]:
@@ -156,7 +157,9 @@ def _check(request: JoinRequest) -> None:
 
 
 def _free_name(hostname: str) -> str:
-    """The host's name, or with a number where machines share one."""
+    """The host's name, or with a number where machines share one. Names are given one at a time: whoever asks
+    at the same moment waits until our transaction has ended."""
+    versions.bump(_NAMES)
     taken = set(Node.objects.filter(name__startswith=hostname[:190]).values_list("name", flat=True))
     if hostname not in taken:
         return hostname

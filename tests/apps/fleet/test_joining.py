@@ -140,12 +140,11 @@ class TestTokens:
         assert f" HETEROFLOW_AGENT_SERVER_SHA256={'ab' * 32} " in services.join_command("jt-x")
 
 
-@pytest.mark.django_db(transaction=True)
-def test_ten_machines_at_once_with_one_token_make_one_node():
-    _, plain = factories.make_join_token()
-    start, outcomes = threading.Barrier(10), []
+def join_at_once(tokens):
+    """A machine for each; what became of them."""
+    start, outcomes = threading.Barrier(len(tokens)), []
 
-    def run(number):
+    def run(number, plain):
         try:
             start.wait(timeout=30)
             join(plain, machine_id=f"machine-{number}")
@@ -155,10 +154,24 @@ def test_ten_machines_at_once_with_one_token_make_one_node():
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(10)]
+    threads = [threading.Thread(target=run, args=one) for one in enumerate(tokens)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=60)
-    assert sorted(outcomes) == ["join_token_used"] * 9 + ["joined"]
+    return sorted(outcomes)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_machines_of_one_name_that_join_at_once_get_numbers():
+    outcomes = join_at_once([factories.make_join_token()[1] for _ in range(5)])
+    assert outcomes == ["joined"] * 5
+    names = sorted(Node.objects.values_list("name", flat=True))
+    assert names == ["gpu-1", "gpu-1-2", "gpu-1-3", "gpu-1-4", "gpu-1-5"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_ten_machines_at_once_with_one_token_make_one_node():
+    _, plain = factories.make_join_token()
+    assert join_at_once([plain] * 10) == ["join_token_used"] * 9 + ["joined"]
     assert Node.objects.count() == 1
