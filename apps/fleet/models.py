@@ -76,6 +76,7 @@ class Liveness(models.Model):
     clock_skew_s = models.FloatField(null=True)
     foreign_ports = models.JSONField(default=list)  # of its range, listened on by nothing of ours
     door_skew_s = models.FloatField(default=0)  # what lines to its door are dated by; moves in steps only
+    followed_at = models.DateTimeField(null=True)  # when its address or clock last made a new table
     declared_lost_at = models.DateTimeField(null=True)
     door_state = models.CharField(max_length=10, choices=DoorState.choices, default=DoorState.UNKNOWN)
     door_reason = models.CharField(max_length=50, blank=True, default="")

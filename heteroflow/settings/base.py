@@ -270,6 +270,7 @@ RECONCILE_GRACE_S = env.float("RECONCILE_GRACE_S", default=15.0)
 JOIN_TOKEN_TTL_S = env.int("JOIN_TOKEN_TTL_S", default=3600)
 JOIN_TOKEN_TTL_MAX_S = env.int("JOIN_TOKEN_TTL_MAX_S", default=30 * 86400)
 CLOCK_SKEW_WARN_S = env.float("CLOCK_SKEW_WARN_S", default=60.0)
+NODE_FOLLOW_S = env.float("NODE_FOLLOW_S", default=10.0)  # a node's other address or clock, once in so long
 VRAM_RESERVE_MB = env.int("VRAM_RESERVE_MB", default=500)
 VRAM_RESERVE_RATIO = env.float("VRAM_RESERVE_RATIO", default=0.10)
 # The dial-back of nodes' doors (AGENT-16): one dial must end well within the lease of a tick.

@@ -8,7 +8,7 @@ import logging
 import math
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -80,13 +80,15 @@ def record_heartbeat(
         _write_liveness(live, request, now, skew_s, same_run)
         if _is_skewed(skew_s) and not _is_skewed(live.clock_skew_s):
             raise_alert(node=node, code=Code.CLOCK_SKEW, now=now, skew_s=skew_s)
-        changed = _write_facts(node, request)
+        follows = _may_follow(live, now)
+        changed = _write_facts(node, request, address_too=follows or not node.dial)
         cards_changed = cards.write_cards(node, request.cards, now, unknown=request.cards_unknown)
         has_door = isinstance(request.dial, DoorTarget)
-        clock_moved = has_door and _follow_clock(live, skew_s)
+        clock_moved = has_door and follows and _follow_clock(live, skew_s)
         ports_changed = _follow_ports(live, request)
         if "dial" in changed or clock_moved:
             versions.bump()
+            Liveness.objects.filter(pk=live.pk).update(followed_at=now)
         shut = clock_moved and live.door_state == DoorState.CLOSED
         if has_door and ("dial" in changed or not same_run or shut):
             forget_door(live, now)
@@ -121,6 +123,14 @@ def _write_liveness(
     Liveness.objects.filter(pk=live.pk).update(**values)
 
 
+def _may_follow(live: Liveness, now: datetime) -> bool:
+    """Whether another address or clock of the node may count now. Each is a new table for every gateway, and
+    a node could send another one with each heartbeat; the next heartbeat says it again."""
+    if live.followed_at is None:
+        return True
+    return now - live.followed_at >= timedelta(seconds=settings.NODE_FOLLOW_S)
+
+
 def _follow_clock(live: Liveness, skew_s: float | None) -> bool:
     """Whether the node's clock has moved, against ours, so far that lines to its door are dated otherwise
     from now on. In steps: each is a new table for every gateway, and a late heartbeat looks like a slow
@@ -143,7 +153,7 @@ def _follow_ports(live: Liveness, request: HeartbeatRequest) -> bool:
     return True
 
 
-def _write_facts(node: Node, request: HeartbeatRequest) -> set[str]:
+def _write_facts(node: Node, request: HeartbeatRequest, *, address_too: bool) -> set[str]:
     """Update the node's row where a fact differs from it; returns the names of changed fields."""
     facts = {
         "runtime": request.runtime.value,
@@ -158,6 +168,8 @@ def _write_facts(node: Node, request: HeartbeatRequest) -> set[str]:
     if not 1 <= request.port_range[0] <= request.port_range[1] <= 65535:
         log.warning("node %s reports an unusable port range, the present one stays", node.public_id)
         del facts["port_first"], facts["port_last"]
+    if not address_too:
+        del facts["dial"]
     changed = {name: value for name, value in facts.items() if getattr(node, name) != value}
     if changed:
         Node.objects.filter(pk=node.pk).update(**changed)

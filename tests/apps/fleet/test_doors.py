@@ -237,7 +237,8 @@ def test_another_door_or_run_is_unknown_until_it_is_dialled(monkeypatch: pytest.
 
     def beat(sequence: int, **changes: Any) -> str:
         message = heartbeat_of(node, sequence=sequence, **{"dial": TARGET, **changes})
-        record_heartbeat(node=node, request=message, address="127.0.0.1", now=NOW)
+        at = NOW + timedelta(seconds=15 * sequence)
+        record_heartbeat(node=node, request=message, address="127.0.0.1", now=at)
         state = str(live_of(node).door_state)
         Liveness.objects.update(door_state="open")
         return state

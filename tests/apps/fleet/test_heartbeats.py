@@ -291,8 +291,23 @@ def test_a_new_address_is_told_to_the_gateway_and_nothing_else_is(node):
     before = versions.read()
     beat(node, 2, cards=[card(vram_used_mb=9000)])
     assert versions.read() == before
-    beat(node, 3, dial=DialTarget(host="127.0.0.2"))
+    beat(node, 3, now=NOW + timedelta(seconds=15), dial=DialTarget(host="127.0.0.2"))
     assert versions.read() == before + 1
+
+
+def test_a_node_whose_address_or_clock_changes_each_time_makes_few_tables(node, settings):
+    settings.NODE_FOLLOW_S, settings.DOOR_SKEW_STEP_S = 10.0, 20.0
+    before = versions.read()
+    for number in range(13):  # each second, for 12 s
+        at = NOW + timedelta(seconds=number)
+        odd = DoorTarget("127.0.0.1", 7000 + number, "cd" * 32)
+        beat(node, number + 1, now=at, dial=odd, sent_at=at.timestamp() + 100 * number)
+    assert versions.read() == before + 2
+    assert Node.objects.get(pk=node.pk).dial["port"] == 7010
+    assert live(node).door_skew_s == 1000.0
+    late = NOW + timedelta(seconds=30)  # what did not count is not lost: it is said again
+    beat(node, 14, now=late, dial=odd, sent_at=late.timestamp())
+    assert Node.objects.get(pk=node.pk).dial["port"] == 7012 and live(node).door_skew_s == 0.0
 
 
 def test_readings_are_written_only_when_they_changed_enough(node):
