@@ -12,6 +12,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse
+from django.urls import Resolver404
 from rest_framework import exceptions
 from rest_framework.response import Response
 
@@ -104,8 +105,9 @@ def problem_response(error: Refusal) -> JsonResponse:
 
 
 def handler404(request: HttpRequest, exception: Exception) -> JsonResponse:
-    """Unknown paths below /api."""
-    return problem_response(Refusal("not_found", 404))
+    """Unknown paths below /api, and objects that a plain view did not find."""
+    unknown = isinstance(exception, Resolver404)
+    return problem_response(Refusal("no_such_address" if unknown else "not_found", 404))
 
 
 def handler500(request: HttpRequest) -> JsonResponse:

@@ -22,6 +22,7 @@ TEXTS: dict[str, Promise] = {
     **SLEEP,
     # the request as a whole
     "invalid": _("The request breaks the rules named in `errors`."),
+    "no_such_address": _("There is no such address; /api/schema.json lists those there are."),
     "not_found": _("There is no such object, or you may not see it."),
     "forbidden": _("Your role does not allow this."),
     "not_signed_in": _("Sign in first: no valid session or access token came with the request."),

@@ -97,6 +97,11 @@ class WebhookForm(forms.ModelForm):
         model = Webhook
         fields = ["name", "url", "secret", "active"]
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk is None:
+            self.fields["secret"].help_text = _("At least 16 characters; it signs each message.")
+
 
 @admin.register(Webhook)
 class WebhookAdmin(OperatorAdmin):

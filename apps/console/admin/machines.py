@@ -168,7 +168,7 @@ class NodeAdmin(OperatorAdmin):
     @display(description=_("clock off by"))
     def clock(self, row: Node) -> str | None:
         skew = row.liveness.clock_skew_s if hasattr(row, "liveness") else None
-        return None if skew is None else f"{skew:.1f} s"
+        return None if skew is None else f"{round(skew, 1) + 0.0:.1f} s"  # + 0.0: no "-0.0"
 
     @display(description=_("cards"))
     def card_count(self, row: Node) -> int:

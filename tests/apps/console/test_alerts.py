@@ -44,6 +44,9 @@ def test_a_webhook_is_made_changed_tested_and_its_secret_never_shown(operator_cl
     assert "pager.example" in listed and "path-token" not in listed
     for page in (change, reverse("admin:alerts_delivery_change", args=[row.pk])):
         assert SECRET not in operator_client.get(page).content.decode()
+    keeps = "Empty keeps the present one"
+    assert keeps in operator_client.get(change).content.decode()
+    assert keeps not in operator_client.get(reverse("admin:alerts_webhook_add")).content.decode()
     operator_client.post(reverse("admin:alerts_webhook_delete", args=[webhook.pk]), {"post": "yes"})
     assert not Webhook.objects.exists()
 

@@ -9,8 +9,10 @@ from django.test import Client
 from django.urls import reverse
 
 from apps.console.admin.base import ago
+from apps.fleet.models import Liveness
 from apps.tenants.models import ApiKey
 from apps.workloads.models import Event, TaskGroup
+from tests import factories
 from tests.factories import NOW
 
 pytestmark = [pytest.mark.django_db, pytest.mark.req("UI-01")]
@@ -61,3 +63,10 @@ def test_an_empty_list_speaks_of_making_one_only_where_that_is_done(operator_cli
     found = operator_client.get(reverse("admin:workloads_claim_changelist"), {"q": "x"}).content.decode()
     assert "Nothing found" in found
     assert "Reset filters" in found
+
+
+def test_a_clock_that_is_right_is_not_off_by_minus_nothing(operator_client: Client) -> None:
+    node = factories.make_node()
+    Liveness.objects.filter(node=node).update(clock_skew_s=-0.04)
+    page = operator_client.get(reverse("admin:fleet_node_change", args=[node.pk])).content.decode()
+    assert "0.0 s" in page and "-0.0 s" not in page

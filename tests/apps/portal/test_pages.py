@@ -190,7 +190,7 @@ def test_unknown_addresses_answer_people_and_programs_each_in_their_way(db: None
     assert "There is nothing here" in page.content.decode()
     problem = browser().get("/api/v1/no-such-thing")
     assert problem.status_code == 404
-    assert problem.json()["code"] == "not_found"
+    assert problem.json()["code"] == "no_such_address"
 
 
 def test_error_page_reads_no_row() -> None:
