@@ -325,3 +325,11 @@ def test_changes_need_a_post_with_a_token(member: User, service: TaskGroup) -> N
     assert client.post(address(service, "service_delete")).status_code == 403
     service.refresh_from_db()
     assert service.deleted_at is None
+
+
+def test_tasks_and_faults_share_a_column_beside_what_happened(page: Client, service: TaskGroup) -> None:
+    """Three panels in a grid of two columns would leave a hole as tall as the events."""
+    text = page.get(address(service)).content.decode()
+    left = text[text.index('<div class="columns">') : text.index("<h2>What happened</h2>")]
+    assert "<h2>Tasks</h2>" in left and "<h2>Faults</h2>" in left
+    assert left.count("<div") - left.count("</div>") == 1  # the grid itself; the column is closed
