@@ -16,7 +16,7 @@ NOTED_ABOVE = {
     "apps/workloads/services/leaving.py:request_stop",
     "apps/workloads/services/leaving.py:start_again",
     "apps/workloads/services/leaving.py:request_delete",
-    "apps/workloads/services/reporting.py:move_off",  # a node's or loop's word: an event, no act
+    "apps/workloads/services/ending.py:move_off",  # a node's or loop's word: an event, no act
 }
 
 

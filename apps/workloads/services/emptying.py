@@ -19,10 +19,11 @@ from apps.fleet.models import Card, Duty, Node
 from apps.workloads.models import Claim, Event, Task
 from apps.workloads.policy.moves import CLAIMABLE, ENDED, SERVING
 from apps.workloads.services.creating import add_like, free_rank
+from apps.workloads.services.ending import release_untaken
 from apps.workloads.services.leaving import stop_one
 from apps.workloads.services.mending import each_task
 from apps.workloads.services.placing import Placement, PlacementClash, commit_placements
-from apps.workloads.services.reporting import end_attempt, note_moments, release_untaken
+from apps.workloads.services.reporting import end_attempt, note_moments
 from apps.workloads.state import derive_again, lock_groups, move_of, transition
 
 ACTOR = "upkeep"

@@ -20,7 +20,7 @@ from apps.tenants.scope import Viewer
 from apps.workloads.models import Claim, Task, TaskGroup
 from apps.workloads.policy.moves import ENDED
 from apps.workloads.selectors import NOT_COUNTED, count_for_quota
-from apps.workloads.services.reporting import live_claim, release
+from apps.workloads.services.ending import live_claim, release
 from apps.workloads.state import lock_groups, move_of, transition
 
 log = logging.getLogger("heteroflow.workloads")

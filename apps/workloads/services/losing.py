@@ -15,8 +15,8 @@ from apps.core.leases import Held
 from apps.fleet.models import Card, Node
 from apps.workloads.models import CardClaim, Event, Task
 from apps.workloads.policy.moves import RUNS_ON_NODE, is_wake_requested
+from apps.workloads.services.ending import last_error, move_off, release_untaken
 from apps.workloads.services.mending import each_task
-from apps.workloads.services.reporting import last_error, move_off, release_untaken
 from apps.workloads.state import move_of, transition
 
 ACTOR = "recovery"

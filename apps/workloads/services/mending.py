@@ -19,14 +19,9 @@ from apps.workloads.models import Claim, Event, Task
 from apps.workloads.policy.moves import WAITING, Wait, waiting_for
 from apps.workloads.policy.rebuilding import GIVEN_UP, NODE_FAULTS, Failure, Step, decide
 from apps.workloads.policy.templates import Template, pick
+from apps.workloads.services.ending import ASLEEP_FIELDS, last_error, rebuild_after, release_untaken
 from apps.workloads.services.leaving import stop_one
-from apps.workloads.services.reporting import (
-    ASLEEP_FIELDS,
-    last_error,
-    rebuild_after,
-    release_untaken,
-    run_timeout_s,
-)
+from apps.workloads.services.reporting import run_timeout_s
 from apps.workloads.services.sleeping import call_back, wake_sleeper
 from apps.workloads.state import lock_groups, move_of, transition
 

@@ -21,7 +21,8 @@ from apps.workloads.models import Claim, Loan, Task
 from apps.workloads.policy.wake import Bed, Step, decide_wake
 from apps.workloads.services.acts import Act, Did, Said, said
 from apps.workloads.services.claiming import patience_s
-from apps.workloads.services.reporting import ASLEEP_FIELDS, live_claim, note_moments, release_untaken
+from apps.workloads.services.ending import ASLEEP_FIELDS, live_claim, release_untaken
+from apps.workloads.services.reporting import note_moments
 from apps.workloads.state import lock_groups, move_of, transition
 
 AWAKE_SOON = frozenset({State.PENDING, State.SCHEDULING, State.WAKING})

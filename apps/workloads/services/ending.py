@@ -1,0 +1,115 @@
+"""The end of an attempt: what it held is given back, and its task moves on.
+
+Owns what is freed when, and where a task goes whose attempt is lost. Who finds that it ended is said
+elsewhere (`reporting`, `losing`). Each call is inside of a transaction that holds the group's lock.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from agent.contract.codes import Code, Reason, reason
+from agent.contract.messages import TaskReport
+from agent.contract.states import Desired, Phase, State, TaskType
+from apps.core import hints
+from apps.core.masking import mask
+from apps.fleet.models import Port
+from apps.workloads.models import Claim, Loan, Task
+from apps.workloads.policy.moves import RUNS_ON_NODE, is_wake_requested
+from apps.workloads.policy.reconcile import next_rebuild
+from apps.workloads.state import move_of, transition
+
+# One that sleeps in good order has run well: its rebuilds count anew, and so does how long it runs.
+ASLEEP_FIELDS: dict[str, Any] = {"running_since": None, "rebuilds": 0}
+
+
+def live_claim(task: Task) -> Claim | None:
+    """The claim of a task's current attempt, None where it holds nothing."""
+    rows = Claim.objects.select_related("task__group").filter(released_at__isnull=True)
+    return rows.filter(task=task, attempt=task.attempt).first()
+
+
+def release(claim: Claim, *, now: datetime) -> None:
+    """Free what an attempt held, once its node says that it is gone (SVC-12). Harmless to repeat."""
+    Claim.objects.filter(pk=claim.pk, released_at__isnull=True).update(released_at=now)
+    Port.objects.filter(owner=claim.task.public_id, attempt=claim.attempt).delete()
+    Loan.objects.filter(card__claim=claim, ended_at__isnull=True).update(ended_at=now)
+    hints.kick("scheduling.place")
+    if claim.task.group.deleted_at is not None or claim.task.state == State.FAILED:
+        hints.kick("recovery.sweep")
+
+
+def release_untaken(task: Task, *, now: datetime) -> None:
+    """Free what a task's current attempt holds where no run of an agent took it on: nothing of it is on its
+    node."""
+    claim = live_claim(task)
+    if claim is not None and claim.incarnation == "":
+        release(claim, now=now)
+
+
+def vacate(claim: Claim) -> None:
+    """Nothing of an attempt is on its node any more, but its place, card and ports are kept for it: a run of
+    the agent may take it on anew (SLEEP-03). Harmless to repeat."""
+    Claim.objects.filter(pk=claim.pk, released_at__isnull=True).update(incarnation="", claimed_at=None)
+
+
+def move_off(task: Task, why: Reason, *, actor: str, now: datetime) -> bool:
+    """Move a task whose attempt is lost: an inference task waits for a new place while rebuilds are
+    left, other work fails, what was leaving is stopped, what sleeps or falls asleep stays asleep unless it
+    was asked to wake. An agent's restart costs no rebuild: its engines go with it and start again
+    (AGENT-03); nor does a node that an operator deleted, nor a wake (SLEEP-04)."""
+    state = State(task.state)
+    if state == State.STOPPING:
+        return transition(
+            move_of(task, State.STOPPED, reason(Code.STOP_CONFIRMED), phase=Phase.NONE), actor=actor, now=now
+        )
+    if state == State.DRAINING and task.desired != Desired.STOP:
+        asleep = move_of(task, State.SLEEPING, why, phase=Phase.NONE, **ASLEEP_FIELDS)
+        return transition(asleep, actor=actor, now=now)
+    waits_to_wake = is_wake_requested(state, Desired(task.desired))
+    if state not in RUNS_ON_NODE and not waits_to_wake:
+        return False
+    free = waits_to_wake or why.code in (Code.AGENT_RESTARTED, Code.NODE_REMOVED)
+    rebuild = task.rebuilds if free else rebuild_after(task, now)
+    error = last_error(why, None, now)
+    if state == State.DRAINING or task.group.task_type != TaskType.INFERENCE or rebuild is None:
+        move = move_of(task, State.FAILED, why, phase=Phase.NONE, last_error=error)
+    else:
+        move = move_of(
+            task,
+            State.PENDING,
+            why,
+            phase=Phase.NONE,
+            node_id=None,
+            rebuilds=rebuild,
+            running_since=None,
+            last_error=error,
+        )
+        hints.kick("scheduling.place")
+    return transition(move, actor=actor, now=now)
+
+
+def rebuild_after(task: Task, now: datetime) -> int | None:
+    """The number of a task's next rebuild (RECOV-01), None when they are spent."""
+    stable_for_s = None
+    if task.running_since is not None:
+        end = now if task.state == State.RUNNING else task.state_since
+        stable_for_s = (end - task.running_since).total_seconds()
+    return next_rebuild(
+        rebuilds=task.rebuilds,
+        stable_for_s=stable_for_s,
+        stable_s=settings.REBUILD_STABLE_S,
+        limit=settings.REBUILD_MAX,
+    )
+
+
+def last_error(why: Reason | None, report: TaskReport | None, now: datetime) -> dict[str, Any]:
+    """What is kept of the way an attempt failed, with what its report adds where there is one."""
+    return {
+        "code": str(why.code) if why else "",
+        "params": why.params if why else {},
+        "exit_code": report.exit_code if report else None,
+        "log_lines": [mask(line)[:500] for line in report.last_log_lines[-20:]] if report else [],
+        "at": now.isoformat(),
+    }
