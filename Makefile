@@ -45,7 +45,7 @@ bench: install ## Compare the gateway with others (BENCH_ONLY=direct,nginx,ours;
 bench-intake: install ## Heartbeats and API calls a second of one server (BENCH_PROFILE=production: of all that run-production starts)
 	@$(VENV)/python -m bench.intake
 
-soak: install ## Minutes of mixed traffic on the production profile, and a verdict (DURATION=300, seconds)
+soak: install ## Minutes of mixed traffic on the production profile, and a verdict (DURATION=300, seconds; FAULTS=1 kills)
 	@$(VENV)/python -m bench.soak
 
 # The second and the third lock name no version that the first one does not.

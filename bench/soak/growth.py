@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,16 @@ class Held:
 
 
 def look(stack: ProductionStack) -> Held:
-    """The supervisor and each of its children, with the children that those have of their own."""
+    """The supervisor and each of its children, with the children that those have of their own. Looks again
+    where one ends meanwhile."""
+    while True:
+        try:
+            return _look(stack)
+        except psutil.NoSuchProcess:
+            time.sleep(0.5)
+
+
+def _look(stack: ProductionStack) -> Held:
     ids: dict[str, int] = {}
     memory: dict[str, float] = {}
     descriptors: dict[str, int] = {}

@@ -26,13 +26,18 @@ SERVICE_S = 120.0  # for a service to run, or to be stopped
 LOG_S = 20.0  # one following
 IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
 
+# Whether a fault, of a call that began and ended at these moments, is to be expected.
+Excuse = Callable[[str, float, float], bool]
+
 
 @dataclass
 class Seen:
-    """What became of the calls of one kind. `refused`: by status, or by the name of the fault."""
+    """What became of the calls of one kind. `refused`: by status, or by the name of the fault; `excused`: of
+    those that met something which the soak itself had killed."""
 
     durations_s: list[float] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
+    excused: int = 0
 
 
 @dataclass
@@ -47,8 +52,9 @@ class Counted:
 class Traffic:
     """All threads of it. `take` gives what was seen since the last `take`."""
 
-    def __init__(self, stack: ProductionStack) -> None:
+    def __init__(self, stack: ProductionStack, excuses: Excuse = lambda *_: False) -> None:
         self._stack = stack
+        self._excuses = excuses
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._seen: dict[str, Seen] = {}
@@ -109,8 +115,11 @@ class Traffic:
                 fault = f"{type(error).__name__}: {str(error)[:60]}"
             with self._lock:
                 seen = self._seen.setdefault(kind, Seen())
-                seen.durations_s.append(time.monotonic() - began)
-                if fault:
+                ended = time.monotonic()
+                seen.durations_s.append(ended - began)
+                if fault and self._excuses(fault, began, ended):
+                    seen.excused += 1
+                elif fault:
                     seen.refused[fault] += 1
 
     # --- what is done ---

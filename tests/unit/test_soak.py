@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from bench.soak.__main__ import GROWTH_FILES, GROWTH_MB, failures, grown
+from bench.soak.faults import AFTER_S, Fault, Faults
 from bench.soak.growth import Held, _name
 from bench.soak.traffic import Seen
 
@@ -55,3 +56,33 @@ def test_every_failed_call_is_named_by_its_kind() -> None:
 )
 def test_processes_are_named_by_what_they_do(words: str, name: str) -> None:
     assert _name(words.split()) == name
+
+
+def test_what_was_killed_may_be_another_process_and_nothing_else_may() -> None:
+    first = Held(
+        {"agent-1": 7, "wsgi-1": 8}, {"agent-1": 1.0, "wsgi-1": 1.0}, {"agent-1": 1, "wsgi-1": 1}, {}
+    )
+    last = Held({"agent-1": 9, "wsgi-1": 8}, {"agent-1": 1.0, "wsgi-1": 1.0}, {"agent-1": 1, "wsgi-1": 1}, {})
+    assert grown(first, last, {"agent"}) == []
+    assert grown(first, last, {"worker"}) == ["agent-1: another process than in the first minute"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "began", "ended", "excused"),
+    [
+        ("503", 90.0, 99.0, False),  # before
+        ("503", 99.0, 101.0, True),
+        ("APIConnectionError: Connection error.", 109.0, 111.0, True),
+        ("503", 110.0 + AFTER_S + 1, 120.0, False),  # it was well again
+        ("APITimeoutError: Request timed out.", 101.0, 131.0, False),  # a hang is none of it
+    ],
+)
+def test_a_call_is_excused_where_it_met_what_was_killed(
+    fault: str, began: float, ended: float, excused: bool
+) -> None:
+    faults = Faults.__new__(Faults)
+    faults.made = [Fault("agent", at=100.0, well_at=110.0)]
+    assert faults.excuses(fault, began, ended) is excused
+    assert faults.complaints() == []
+    faults.made = [Fault("agent", at=100.0)]
+    assert faults.complaints() == ["agent: no answer again"]
