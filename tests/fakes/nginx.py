@@ -27,8 +27,11 @@ class FrontProxy:
 
 
 @contextmanager
-def front_proxy(folder: Path, *, host: str, port: int, server_port: int) -> Iterator[FrontProxy]:
-    """TLS at host:port for the server on 127.0.0.1:server_port, which need not be there yet."""
+def front_proxy(
+    folder: Path, *, host: str, port: int, server_port: int, heartbeats_port: int | None = None
+) -> Iterator[FrontProxy]:
+    """TLS at host:port for the server on 127.0.0.1:server_port, which need not be there yet. Heartbeats go to
+    another port where one is named."""
     program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
     if program is None:
         pytest.fail("the front proxy needs nginx of Debian")
@@ -40,6 +43,12 @@ def front_proxy(folder: Path, *, host: str, port: int, server_port: int) -> Iter
         asgi_ports=[server_port],
         certificate=certificate,
     )
+    if heartbeats_port is not None:
+        site = main.with_name("site.conf")
+        agents = "    location /agent/ {"
+        own = f"    location = /agent/v1/heartbeat {{ proxy_pass http://127.0.0.1:{heartbeats_port}; }}\n"
+        assert site.read_text().count(agents) == 1
+        site.write_text(site.read_text().replace(agents, own + agents))
     line = [program, "-e", "stderr", "-p", str(main.parent), "-c", str(main)]
     with (folder / "nginx.log").open("wb") as log:
         process = subprocess.Popen(

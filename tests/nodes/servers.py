@@ -17,6 +17,7 @@ import pytest
 from apps.ops.production import front
 from apps.ops.rest import Api
 from tests.fakes.nginx import FrontProxy, front_proxy
+from tests.fakes.switch import Switch, switch
 from tests.fakes.tiny_model import make_tiny_model
 from tests.production_stack import ProductionStack
 from tests.stack import SHORT_PERIODS, Stack, clean_environment, free_port, new_stack
@@ -31,7 +32,9 @@ SETTINGS = {
 
 
 class BareStack(Stack):
-    """The embedded server without its demo."""
+    """The embedded server without its demo; `switch` stands in the way of its nodes' heartbeats."""
+
+    switch: Switch
 
     def _is_settled(self) -> bool:
         assert self.process is not None
@@ -42,9 +45,14 @@ class BareStack(Stack):
 
 @contextmanager
 def embedded(folder: Path, host: str) -> Iterator[tuple[Stack, FrontProxy]]:
-    """One process, SQLite; nginx at `host` in front of it."""
+    """One process, SQLite; nginx at `host` in front of it, with a switch for heartbeats between them."""
     inner = free_port()
-    with front_proxy(folder, host=host, port=free_port(), server_port=inner) as proxy:
+    with (
+        switch(inner) as between,
+        front_proxy(
+            folder, host=host, port=free_port(), server_port=inner, heartbeats_port=between.port
+        ) as proxy,
+    ):
         made = new_stack(
             folder / "server",
             **SETTINGS,
@@ -55,6 +63,7 @@ def embedded(folder: Path, host: str) -> Iterator[tuple[Stack, FrontProxy]]:
             TRUSTED_PROXIES="127.0.0.1",
         )
         stack = BareStack(made.data_dir, inner, made.model_file, made.environment)
+        stack.switch = between
         try:
             stack.start([sys.executable, "manage.py", "up", "--no-demo"])
             yield stack, proxy

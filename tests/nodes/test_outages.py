@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.breaks.page import assert_shown
 from tests.fakes.tiny_model import ANSWER
 from tests.nodes.callers import callers
 from tests.nodes.fleet import CARDS, Fleet
@@ -71,6 +72,9 @@ def test_work_of_a_node_that_is_cut_off_moves_and_is_served_once(fleet: Fleet) -
     moving = next(task for task in fleet.tasks(group) if task["node"] == "two")
     two = fleet.machines["two"]
     (container,) = two.containers(moving["id"])
+    three = fleet.machines["three"]
+    stayed = next(task for task in fleet.tasks(group) if task["node"] == "three")
+    before = three.containers(stayed["id"]), pids_of(three, stayed["id"])
     fleet.await_answer("moving")
     with callers(fleet, "moving") as got:
         until(lambda: len(got) > 10, "calls are made")
@@ -78,6 +82,9 @@ def test_work_of_a_node_that_is_cut_off_moves_and_is_served_once(fleet: Fleet) -
         cut_at = time.monotonic()
         until(lambda: not fleet.node("two")["online"], "the node is offline", SILENT_S + 20)
         until(lambda: where(fleet, group, moving["id"]) not in ("two", None), "it moved", 30)
+        events = fleet.member.rows(f"/api/v1/task-groups/{group}/events")
+        (moved,) = [event["reason"] for event in events if event["reason"]["code"] == "node_lost"]
+        assert_shown(moved["text"])
         fleet.await_running(group)
         told = len(got)
         until(lambda: len(got) > told + 10, "calls go on", 30)
@@ -94,6 +101,9 @@ def test_work_of_a_node_that_is_cut_off_moves_and_is_served_once(fleet: Fleet) -
     now = next(task for task in fleet.tasks(group) if task["id"] == moving["id"])
     assert now["attempt"] == moving["attempt"] + 1
     until(lambda: len(fleet.ports_of(moving)) == 1, "one port is held", 10)
+    after = three.containers(stayed["id"]), pids_of(three, stayed["id"])
+    assert after == before, "what stayed was not started again"
+    assert next(task for task in fleet.tasks(group) if task["id"] == stayed["id"]) == stayed
 
 
 def where(fleet: Fleet, group: str, task_id: str) -> str | None:
