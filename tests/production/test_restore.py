@@ -32,6 +32,17 @@ pytestmark = [
 LABEL = "heteroflow.task"
 HELD = "SELECT 1 FROM core_lease WHERE name = 'agents.removals' AND holder <> ''"
 GROUPS = "SELECT name FROM workloads_taskgroup ORDER BY name"
+# What runs where under which attempt, and what it holds.
+STATE = """
+SELECT g.name, g.state, t.public_id, t.state, t.phase, t.attempt, n.public_id, c.attempt, p.number
+FROM workloads_task t
+JOIN workloads_taskgroup g ON g.id = t.group_id
+LEFT JOIN fleet_node n ON n.id = t.node_id
+LEFT JOIN workloads_claim c ON c.task_id = t.id AND c.released_at IS NULL
+LEFT JOIN fleet_port p ON p.owner = t.public_id
+ORDER BY g.name, t.rank
+"""
+EQUAL_WITHIN_S = 30.0
 
 
 @pytest.fixture
@@ -149,7 +160,7 @@ def test_a_backup_under_traffic_comes_back_here_and_elsewhere(
     (known,) = running_tasks(docker_node)  # a container, as RUNTIME=docker says
     with traffic_of(stack) as traffic:
         until(lambda: traffic.good["model"] > 2, "calls are answered")
-        before = stack.rows(counted)[0][0]
+        before, state = stack.rows(counted)[0][0], stack.rows(STATE)
         manage(stack, "backup", str(backup))
     assert traffic.wrong == [] and traffic.good["model"] > 2
     create_later(stack)
@@ -178,11 +189,13 @@ def test_a_backup_under_traffic_comes_back_here_and_elsewhere(
         fresh.end()
 
     stack.start()
+    until(lambda: stack.rows(STATE) == state, lambda: f"{stack.rows(STATE)} is {state}", EQUAL_WITHIN_S)
     assert stack.ask() == ANSWER
     seen_since = stack.rows("SELECT extract(epoch FROM now())::float8")[0][0] + 4
     beats = "SELECT 1 FROM fleet_liveness WHERE extract(epoch FROM last_seen_at) > %s"
     until(lambda: stack.rows(beats, seen_since), "the agent has heard eight lists or more")
     assert running_tasks(docker_node) == {known, unknown}
+    assert stack.rows(STATE) == state
     assert "Removals go on." in manage(stack, "resume-removals")
     until(lambda: running_tasks(docker_node) == {known}, "what no service wants is gone")
     assert stack.ask() == ANSWER
