@@ -35,6 +35,7 @@ SUSPENDED: dict[tuple[str, str], str] = {
     ("POST", "start"): REFUSED,
     ("POST", "wake"): REFUSED,
     ("PUT", "scale"): REFUSED,
+    ("POST", "scale"): REFUSED,  # on the pages
     ("POST", "sleep"): WORKS,
     ("POST", "stop"): WORKS,
     ("DELETE", ""): WORKS,
