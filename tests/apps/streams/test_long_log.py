@@ -55,7 +55,9 @@ def long_log(task):
     return task
 
 
-def test_a_log_of_500_mb_opens_by_its_last_pieces_with_flat_memory(api_client, operator, long_log, monkeypatch):
+def test_a_log_of_500_mb_opens_by_its_last_pieces_with_flat_memory(
+    api_client, operator, long_log, monkeypatch
+):
     read = []
     whole = selectors._read_file
 
