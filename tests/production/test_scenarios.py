@@ -12,6 +12,7 @@ from tests.scenarios.test_chain import *  # noqa: F403 - each scenario that only
 from tests.scenarios.test_door import *  # noqa: F403
 from tests.scenarios.test_files import *  # noqa: F403
 from tests.scenarios.test_metrics import *  # noqa: F403
+from tests.scenarios.test_sleep import *  # noqa: F403
 
 pytestmark = pytest.mark.req("OPS-03")
 
