@@ -5,7 +5,8 @@ arrive at once, or never where their node is cut off. The clock is a number here
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -231,9 +232,16 @@ class World:
         return [*tasks, *claims, *Port.objects.values_list("owner", "attempt"), *here]
 
 
-def quiet() -> None:
-    """Stories are told by their steps, not by the logs of loops."""
-    logging.getLogger("heteroflow").setLevel(logging.CRITICAL)
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Stories are told by their steps, not by the logs of loops; other tests read theirs."""
+    log = logging.getLogger("heteroflow")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def pick(rows: Iterable[Any], number: int) -> Any:

@@ -223,18 +223,18 @@ class Story(RuleBasedStateMachine):
 
 
 def tell(stories: int, steps: int = STEPS) -> None:
-    quiet()
     Story.beginning = World()
-    run_state_machine_as_test(
-        Story,
-        settings=settings(
-            max_examples=stories,
-            stateful_step_count=steps,
-            deadline=None,
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    with quiet():
+        run_state_machine_as_test(
+            Story,
+            settings=settings(
+                max_examples=stories,
+                stateful_step_count=steps,
+                deadline=None,
+                print_blob=True,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
 
 
 @pytest.mark.req("LIFE-01", "LIFE-02", "LIFE-05", "SCHED-05", "RECOV-05", "OPS-06")
