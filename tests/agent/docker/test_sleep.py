@@ -272,4 +272,5 @@ async def test_sleeper_is_stopped_for_good(service: Service) -> None:
     service.machine.want(service.current, Desired.STOP)
     await service.machine.wait_for(lambda: service.told(observed=Observed.GONE), "gone")
     await service.machine.wait_for(lambda: not service.machine.container(), "the container is removed")
-    assert service.machine.api.networks(names=[service.machine.task]) == []
+    names = [service.machine.task]
+    await service.machine.wait_for(lambda: not service.machine.api.networks(names=names), "its network, too")
