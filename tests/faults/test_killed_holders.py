@@ -165,7 +165,7 @@ def await_all(those: Servers, moment: float) -> None:
                 lambda name=name: those.last_run(name) > moment,
                 lambda name=name: f"{name} runs by the other server: {those.standing()}",
             )
-    until(lambda: not undone(those), lambda: f"all is done: {undone(those)}", 60)
+    until(lambda: not undone(those), lambda: f"all is done: {undone(those)}", 20)
 
 
 def undone(those: Servers) -> dict[str, tuple[int, int]]:
