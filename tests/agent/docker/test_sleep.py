@@ -273,4 +273,6 @@ async def test_sleeper_is_stopped_for_good(service: Service) -> None:
     await service.machine.wait_for(lambda: service.told(observed=Observed.GONE), "gone")
     await service.machine.wait_for(lambda: not service.machine.container(), "the container is removed")
     names = [service.machine.task]
-    await service.machine.wait_for(lambda: not service.machine.api.networks(names=names), "its network, too")
+    await service.machine.wait_for(
+        lambda: not service.machine.api.networks(names=names), "its network, too", 10
+    )
