@@ -77,6 +77,7 @@ class Code(StrEnum):
     SLEEP_UNCONFIRMED = "sleep_unconfirmed"
     SLEEP_CALL_SKIPPED = "sleep_call_skipped"
     SLEEP_CALL_FAILED = "sleep_call_failed"
+    SLEEP_ROUTES_CLOSED = "sleep_routes_closed"
     DRAIN_CUT = "drain_cut"
     STILL_USED = "still_used"
     WAKE_REQUESTED = "wake_requested"
@@ -85,6 +86,7 @@ class Code(StrEnum):
     WAKE_NODE_OFFLINE = "wake_node_offline"
     WAKE_CARD_LENT = "wake_card_lent"
     WAKE_FAILED = "wake_failed"
+    NODE_SAYS_NOTHING = "node_says_nothing"
     CANARY_FAILED = "canary_failed"
     LOAN_ENDED = "loan_ended"
     # scaling

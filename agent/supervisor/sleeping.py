@@ -97,7 +97,7 @@ def _call(around: Surroundings, a: Attempt, now: float) -> None:
         _stop_and_keep(around, a, now)
         return
     if not a.spec.sleep_enabled:
-        a.notes.append(reason(Code.SLEEP_CALL_FAILED, why="its sleep routes are not open"))
+        a.notes.append(reason(Code.SLEEP_CALL_FAILED, why=Code.SLEEP_ROUTES_CLOSED))
         _stop_and_keep(around, a, now)
         return
     a.stage = Stage.SLEEP_CALL

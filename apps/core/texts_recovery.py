@@ -3,7 +3,15 @@
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-TELLS_WHY = ("template_next", "templates_spent", "next_node", "refused_everywhere")
+TELLS_WHY = (
+    "template_next",
+    "templates_spent",
+    "next_node",
+    "refused_everywhere",
+    "load_timeout",
+    "wake_failed",
+    "sleep_call_failed",
+)
 """Their `why` is the code of another reason, whose values stand beside it as `why_NAME`."""
 
 RECOVERY: dict[str, Promise] = {

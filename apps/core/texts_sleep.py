@@ -18,6 +18,8 @@ SLEEP: dict[str, Promise] = {
         "The engine's own sleep call failed (%(why)s); its container was stopped all the same, which "
         "frees all of its memory."
     ),
+    "sleep_routes_closed": _("its sleep routes are not open"),
+    "node_says_nothing": _("its node says nothing of it"),
     "drain_cut": _("%(requests)s request(s) were still running after %(after_s)s s and were cut."),
     "still_used": _("It was used again before it slept, so it goes on serving."),
     "wake_requested": _("Asked to wake."),

@@ -131,7 +131,7 @@ async def test_requests_that_do_not_end_are_cut_at_the_deadline(
         ({"engine": "", "image": "own:1"}, reason(Code.SLEEP_CALL_SKIPPED, engine="-")),
         (
             {"engine": "vllm", "sleep_enabled": False},
-            reason(Code.SLEEP_CALL_FAILED, why="its sleep routes are not open"),
+            reason(Code.SLEEP_CALL_FAILED, why="sleep_routes_closed"),
         ),
     ],
 )

@@ -214,7 +214,7 @@ def _lateness(task: Task, wait: Wait, now: datetime) -> Reason:
     if wait.code == Code.RUN_TIMEOUT:
         return reason(Code.RUN_TIMEOUT, after_s=run_timeout_s(task))
     waited_s = int((now - task.state_since).total_seconds())
-    return Reason(wait.code, {"after_s": waited_s, "why": "its node says nothing of it"})
+    return Reason(wait.code, {"after_s": waited_s, "why": Code.NODE_SAYS_NOTHING})
 
 
 def _fail(task: Task, why: Reason, now: datetime, last_lines: Callable[[Task], list[str]]) -> bool:

@@ -189,6 +189,17 @@ def test_every_sentence_can_be_said_with_missing_values(language):
             assert "%(" not in texts.say(code, {})
 
 
+@pytest.mark.parametrize("code", ["load_timeout", "wake_failed", "sleep_call_failed"])
+def test_a_cause_is_said_in_the_same_language(code):
+    """Ours as a sentence; an engine's own words as they came."""
+    for cause in ("node_says_nothing", "sleep_routes_closed"):
+        with translation.override("zh-hans"):
+            inner = texts.say(cause)
+            assert inner in texts.say(code, {"after_s": 3, "why": cause}) and cause not in inner
+        assert inner != texts.say(cause), "both languages have it"
+    assert "error: 42 layers" in texts.say(code, {"after_s": 3, "why": "error: 42 layers"})
+
+
 @pytest.mark.django_db
 def test_unknown_api_paths_answer_in_the_shape(api_client):
     response = api_client().get("/api/v1/no-such-thing")
