@@ -6,10 +6,9 @@ import openai
 import pytest
 
 from tests.fakes.tiny_model import ANSWER
-from tests.scenarios.test_chain import Make, make_service
+from tests.scenarios.test_chain import Make
+from tests.scenarios.test_chain import make_service as make_service  # no __all__: that would hide the tests
 from tests.stack import Stack, until
-
-__all__ = ["make_service"]
 
 pytestmark = pytest.mark.req("SLEEP-01", "SLEEP-02", "LIFE-04")
 
