@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+
+from apps.core.free_ports import free_ports
 
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -60,8 +61,7 @@ def memory_mb(session: int) -> float:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def _members(session: int) -> Iterator[tuple[int, list[str]]]:

@@ -5,7 +5,6 @@ its own, with short periods. What it printed is all that a test knows of it, as 
 import os
 import re
 import signal
-import socket
 import sqlite3
 import ssl
 import subprocess
@@ -21,6 +20,7 @@ import psutil
 import pytest
 from openai import OpenAI
 
+from apps.core.free_ports import free_ports
 from apps.ops.rest import Api
 from tests.fakes.tiny_model import make_tiny_model
 
@@ -36,7 +36,7 @@ SHORT_PERIODS = {
     "HETEROFLOW_AGENT_LOADING_PROBE_S": "0.1",
 }
 METRICS_TOKEN = "a-token-of-the-tests-" + "m" * 32
-READY_S = 90.0
+READY_S = 240.0
 
 
 def until(condition: Callable[[], Any], what: str | Callable[[], str], limit_s: float = 60.0) -> Any:
@@ -52,8 +52,7 @@ def until(condition: Callable[[], Any], what: str | Callable[[], str], limit_s: 
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def clean_environment(**more: str) -> dict[str, str]:

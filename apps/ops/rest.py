@@ -23,7 +23,7 @@ class Api:
     """Requests to one server, as one person. Raises ApiRefusal for an answer that is an error, and
     OSError when there is no answer."""
 
-    def __init__(self, base_url: str, access_token: str = "", timeout_s: float = 10.0) -> None:
+    def __init__(self, base_url: str, access_token: str = "", timeout_s: float = 60.0) -> None:
         self.base_url = base_url
         self.access_token = access_token
         self.timeout_s = timeout_s

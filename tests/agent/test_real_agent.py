@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import pytest
 from agent.contract.codes import Code, reason
 from agent.contract.messages import DesiredTask, HealthCheck, PortMapping, SleepOrder
 from agent.contract.states import Desired, Observed, Phase
+from apps.core.free_ports import free_ports
 from tests.agent.fakes import make_spec
 from tests.fakes.fake_server import TOKEN, FakeServer, answer_with
 from tests.fakes.tiny_model import ANSWER, make_tiny_model
@@ -73,7 +73,7 @@ class Node:
 
     async def serve(self, attempt: int = 1) -> int:
         """Let the server want a service and wait until it is ready; its port."""
-        port = free_port()
+        port = free_ports(1)[0]
         spec = make_spec(
             attempt=attempt,
             model_path=str(self.folder / "models" / "tiny"),
@@ -92,12 +92,6 @@ class Node:
             lambda: len(self.server.told("task-a", phase=Phase.READY)) >= times,
             f"ready for the {times}. time",
         )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
@@ -291,7 +285,7 @@ async def test_terminated_agent_stops_its_engines_and_says_so(node: Node) -> Non
 async def test_model_that_cannot_be_loaded_is_told_with_its_last_words(node: Node) -> None:
     (node.folder / "models" / "tiny" / "model.gguf").write_bytes(b"GGUF" + b"\0" * 100)
     await node.start()
-    port = free_port()
+    port = free_ports(1)[0]
     spec = make_spec(model_path=str(node.folder / "models/tiny/model.gguf"), ports=[PortMapping(8080, port)])
     node.server.want(spec, DesiredTask("task-a", 1, Desired.RUN))
     await node.wait_for(lambda: node.server.told("task-a", observed=Observed.EXITED), "the failure was told")

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.stack import Stack, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import sign_in
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow]
 
 
 def test_sign_in_see_the_service_and_its_live_log(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow]
 
 CALLS, AT_ONCE = 400, 8
 MOST = 30  # ticks, flusher, gateway and the requests under way, with room

@@ -26,7 +26,7 @@ from tests.postgres import running_cluster
 from tests.production.steady import steady_clock_of
 from tests.stack import ROOT, clean_environment, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow]
 
 RESUME_S = 5.0
 HOUR_MS = 3_600_000

@@ -15,7 +15,7 @@ from tests.fakes.tiny_model import ANSWER
 from tests.stack import Stack, new_stack, until
 
 __all__ = ["docker_node"]
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
 LABEL = "heteroflow.task"
 IMAGE = "ghcr.io/ggml-org/llama.cpp:server"

@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.tiny_model import ANSWER
 from tests.stack import ROOT, Stack, new_stack, processes_of, running_stack, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow]
 
 SLOW_LAYERS = 48  # about 60 tokens a second: a stream that lasts
 

@@ -4,7 +4,9 @@ Owns what all of them need: people, the model, the machines, and services that a
 What a test knows of the server it asked for over HTTP; rows are read only where a promise is about rows.
 """
 
+import math
 import ssl
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,6 +30,20 @@ CAPABILITY = {"one": "8.9", "two": "8.0", "three": "8.9"}
 PASSWORD = "a-password-of-the-fleet"
 
 
+class Person(Api):
+    """Signed in anew every few minutes: a fleet outlives an access token."""
+
+    def __init__(self, base_url: str, username: str, password: str) -> None:
+        super().__init__(base_url)
+        self.username, self.password, self.signed_in_at = username, password, -math.inf
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        if time.monotonic() - self.signed_in_at > 300:
+            self.signed_in_at = time.monotonic()
+            self.sign_in(self.username, self.password)
+        return super().call(method, path, body)
+
+
 class Fleet:
     """Made by `running_fleet`."""
 
@@ -38,14 +54,12 @@ class Fleet:
         self.model = model
         self.made: list[str] = []
         assert stack.operator_password is not None
-        self.operator = Api(stack.base_url)
-        self.operator.sign_in("admin", stack.operator_password)
+        self.operator = Person(stack.base_url, "admin", stack.operator_password)
         tenant = self.operator.call("POST", "/api/v1/tenants", {"slug": "lab", "name": "Lab"})
         members = f"/api/v1/tenants/{tenant['id']}/members"
         person = {"username": "ada", "password": PASSWORD, "role": "member"}
         self.operator.call("POST", members, person)
-        self.member = Api(stack.base_url)
-        self.member.sign_in("ada", PASSWORD)
+        self.member = Person(stack.base_url, "ada", PASSWORD)
         self.key = self.member.call("POST", "/api/v1/api-keys", {"name": "fleet"})["key"]
 
     # --- nodes ---

@@ -12,7 +12,7 @@ from tests.nodes.callers import callers
 from tests.nodes.fleet import Fleet
 from tests.stack import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
 
 @contextmanager

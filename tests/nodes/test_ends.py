@@ -14,7 +14,7 @@ from tests.nodes.servers import any_server
 from tests.nodes.test_outages import pids_of
 from tests.stack import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
 HOG = "held = []\nwhile True: held.append(bytearray(b'x' * (8 << 20)))"
 # The one that is under way when it ends, and two more.

@@ -13,7 +13,7 @@ from tests.nodes.servers import SILENT_S
 from tests.production.traffic import traffic_by
 from tests.stack import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
 
 @pytest.mark.req("AGENT-03", "AGENT-09")

@@ -7,7 +7,7 @@ from tests.nodes.fleet import CARDS, Fleet
 from tests.nodes.servers import any_server
 from tests.stack import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
 
 @pytest.mark.req("AGENT-01", "AGENT-16")

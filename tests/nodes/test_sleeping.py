@@ -8,7 +8,7 @@ from tests.fakes.tiny_model import ANSWER
 from tests.nodes.fleet import CARDS, Fleet
 from tests.stack import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
 
 def sleep(fleet: Fleet, group: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tests.nodes.servers import BareStack, any_server
 from tests.nodes.test_outages import pids_of
 from tests.stack import until
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
 # Of each node: an agent would act on two. Five minutes are sixty of a true length.
 HEARTBEATS = 12

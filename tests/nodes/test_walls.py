@@ -19,7 +19,7 @@ from agent.contract.states import Observed, Phase
 from tests.fakes.tiny_model import ANSWER
 from tests.nodes.fleet import CARDS, IMAGE, Fleet
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
 # Prints for each address whether anything there takes a connection.
 KNOCK = """

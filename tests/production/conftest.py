@@ -26,4 +26,3 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if {"production", "running_server"} & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.xdist_group("production"))
         item.add_marker(pytest.mark.slow)
-        item.add_marker(pytest.mark.timeout(240))

@@ -25,7 +25,6 @@ __all__ = ["docker_node"]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("docker"),
-    pytest.mark.timeout(400),
     pytest.mark.req("OPS-03"),
 ]
 

@@ -9,12 +9,12 @@ import re
 import secrets
 import socket
 from collections.abc import MutableMapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from apps.core.free_ports import free_ports
 from apps.ops import docker_run, keys_file, prelaunch
 from apps.ops.preflight import NotReady, write_private
 from apps.ops.production import cluster, front, kept
@@ -65,7 +65,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     if os.geteuid() == 0:
         root.chmod(0o711)  # PostgreSQL's account passes through; what lies here has its own modes
     password = cluster.ensure_cluster(programs.postgresql, root / "postgresql", root / "postgresql.password")
-    ports = _free_ports(2 + 2 * COPIES)
+    ports = free_ports(2 + 2 * COPIES)
     local = prelaunch.LOCAL_ADDRESS[environ["HOST"]]
     named = urlsplit(environ["PUBLIC_URL"]).hostname or "localhost"  # what is no address is refused later
     hosts = dict.fromkeys(["127.0.0.1", "::1", "localhost", socket.gethostname(), named])
@@ -111,12 +111,6 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     environ["LOCAL_URL"] = f"https://{local}:{environ['PORT']}"
     kept.keep(root, values)
     prepared.append(place)
-
-
-def _free_ports(number: int) -> tuple[int, ...]:
-    with ExitStack() as held:
-        listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
-        return tuple(int(one.getsockname()[1]) for one in listeners)
 
 
 def require_plain(root: Path) -> None:

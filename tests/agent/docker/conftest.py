@@ -3,7 +3,6 @@
 import asyncio
 import os
 import secrets
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -20,6 +19,7 @@ from agent.contract.states import Desired, Phase
 from agent.identity import StateDir
 from agent.runtime.base import Adopted, Exit, Instance, Starting
 from agent.runtime.docker_runtime import DockerRuntime
+from apps.core.free_ports import free_ports
 from tests.agent.fakes import make_settings, make_spec
 from tests.fakes.docker.engines import DockerNode, docker_node, sweep
 from tests.fakes.fake_server import TOKEN, FakeServer
@@ -45,9 +45,7 @@ def wait_for(ask: Callable[[], T], what: str, seconds: float = 30.0) -> T:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 class Bench:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from apps.core.free_ports import free_ports
 from apps.ops import bootstrap, keys_file, preflight, prelaunch
 from apps.ops.preflight import NotReady
 from tests.architecture.tree import ROOT
@@ -24,8 +25,7 @@ def taken_port() -> Iterator[int]:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    return free_ports(1)[0]
 
 
 @pytest.mark.req("OPS-01")
