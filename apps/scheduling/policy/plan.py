@@ -10,7 +10,8 @@ from apps.scheduling.policy.registry import Refused
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A task on a node. `cards` are row ids; `percent` None = each card alone; `host_ports` are
-    (container port, host port)."""
+    (container port, host port). `borrowed`: on cards of sleepers, which loans must be made of (SHARE-04).
+    Placements of one `gang` are committed together or not at all."""
 
     task_id: int
     version: int
@@ -19,14 +20,31 @@ class Placed:
     cards: tuple[int, ...]
     percent: int | None
     host_ports: tuple[tuple[int, int], ...]
+    borrowed: bool = False
+    gang: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Room made for a waiting task (SCHED-11): `victims` (row ids) go back to pending, and `cards` (row ids)
+    of the node are kept for the task until it is placed there or its time is up."""
+
+    task_id: int
+    version: int
+    node_id: int
+    victims: tuple[int, ...]
+    cards: tuple[int, ...]
+    percent: int | None
 
 
 @dataclass(slots=True)
 class Plan:
     """Placements in the order of work; refusals by task row id, the main one first. A task that is
-    in neither waits for its back-off. `broken` holds what a plugin raised over a task."""
+    in neither waits for its back-off, or for the room that a preemption makes. `broken` holds what a plugin
+    raised over a task."""
 
     placements: list[Placed] = field(default_factory=list)
+    preemptions: list[Preemption] = field(default_factory=list)
     refusals: dict[int, list[Reason]] = field(default_factory=dict)
     broken: dict[int, Exception] = field(default_factory=dict)
 

@@ -13,17 +13,35 @@ from agent.contract.states import RuntimeKind, TaskType
 
 @dataclass(frozen=True, slots=True)
 class CardHold:
-    """A live claim on a card. `percent` None = the card alone."""
+    """A live claim on a card, or room kept on it. `percent` None = the card alone.
+
+    `task_id`, `priority`, `since` (of the claim) and `preemptible` tell whom it may be taken from; one that
+    was evicted lately counts as not preemptible. `sleeping`: its task sleeps and keeps its promise.
+    `lendable`: training may borrow it now (SHARE-04). `borrowed`: it is a borrower's, on a card that a
+    sleeper has lent; it promises nothing of the commitment. `measured_mb`: what its own processes use on
+    the card, None = not told. `reserved_for`: no claim but room kept for this waiting task (SCHED-11).
+    """
 
     tenant_id: int
     percent: int | None
     inference: bool
+    task_id: int = 0
+    priority: int = 0
+    preemptible: bool = False
+    since: datetime | None = None
+    sleeping: bool = False
+    lendable: bool = False
+    borrowed: bool = False
+    measured_mb: int | None = None
+    reserved_for: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CardView:
-    """One present card. `used_mb` is measured and includes our own engines and strangers. `quarantined`:
-    memory of an ended attempt is held there."""
+    """One present card. `used_mb` is measured and includes our own engines and strangers; `foreign_mb` is
+    the part that belongs to no task of ours, `foreign` names the process that holds most of it; None = the
+    driver does not tell whose it is. `quarantined`: memory of an ended attempt is held there. Cards of one
+    `link_group` are joined by NVLink or the like, those of one `pcie_root` hang on one PCIe root."""
 
     id: int
     index: int
@@ -34,13 +52,25 @@ class CardView:
     holds: tuple[CardHold, ...] = ()
     compute_capability: str | None = None
     quarantined: bool = False
+    foreign_mb: int | None = None
+    foreign: str = ""
+    link_group: int | None = None
+    pcie_root: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """One node. `open_to` None = all tenants, else the row ids of those that may use it (TEN-09).
     `siblings` counts live tasks here by group row id; `ports` are the host ports held. `reachable`:
-    the gateway gets through to engines there (AGENT-16)."""
+    the gateway gets through to engines there (AGENT-16).
+
+    `cpu_percent`, `memory_percent`, `disk_percent` are measured, None = not told. `volume_prefixes`: folders
+    that it mounts from (AGENT-05), None = not told. `inference_count`: live inference tasks with a port,
+    sleeping ones too, of at most `inference_cap` (SCHED-06, -16). `models`: model paths that lie there.
+    `images`: engine images that lie there. `tenants`: whose tasks live there; `host_wide`: whose there have
+    the host's network or IPC (SCHED-09). `host_ipc`: an engine of several cards gets the host's IPC there
+    (AGENT-06), None = not told, which counts as yes. `zone` and `rdma`: from its labels.
+    """
 
     id: int
     public_id: str
@@ -56,13 +86,33 @@ class NodeView:
     ports: frozenset[int] = frozenset()
     reachable: bool = True
     siblings: Mapping[int, int] = field(default_factory=dict)
+    cpu_percent: float | None = None
+    memory_percent: float | None = None
+    disk_percent: float | None = None
+    volume_prefixes: tuple[str, ...] | None = None
+    inference_cap: int | None = None
+    inference_count: int = 0
+    models: frozenset[str] = frozenset()
+    images: frozenset[str] = frozenset()
+    tenants: frozenset[int] = frozenset()
+    host_wide: frozenset[int] = frozenset()
+    host_ipc: bool | None = None
+    zone: str = ""
+    rdma: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
     """One waiting task. `memory_mb` is the estimate over all its cards together; `percent` the
     promise on its one card; `ports` are (container port, host port or 0 for any); `refused_by`: nodes (public
-    ids) that refused to start it."""
+    ids) that refused to start it.
+
+    `volumes` are host paths to be mounted. `counted`: it has a port definition, so that commitment and
+    inference cap count it (SCHED-16). `host_network`: a pipeline or ring stage (AGENT-15). Tasks of one
+    `gang` (the group's row id and generation; "" = none) are placed all or none; `gang_size` is how many
+    they are, also where some are not in this snapshot. `may_borrow`: training that may use a sleeper's
+    cards.
+    """
 
     id: int
     public_id: str
@@ -82,6 +132,16 @@ class TaskView:
     attempt: int = 0
     not_before: datetime | None = None
     refused_by: frozenset[str] = frozenset()
+    rank: int = 0
+    image: str = ""
+    model_path: str = ""
+    volumes: tuple[str, ...] = ()
+    counted: bool = True
+    preemptible: bool = False
+    host_network: bool = False
+    gang: str = ""
+    gang_size: int = 1
+    may_borrow: bool = False
 
     @property
     def whole_cards(self) -> bool:
@@ -99,10 +159,20 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
+class Thresholds:
+    """How much a node may be in use and still take work, in percent (SCHED-03)."""
+
+    cpu: float = 90.0
+    memory: float = 90.0
+    disk: float = 90.0
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a decision rests on. `shared` maps a tenant to the others it may share a card
     with (SCHED-09; absent = none); `suspended` holds the reasons of suspended tenants (TEN-01);
-    `weights` the weight of each score plugin by name (absent = 1)."""
+    `weights` the weight of each score plugin by name (absent = 1). `fair_weights`: by tenant (absent = 1),
+    where tenants are served by their dominant share (SCHED-17); None = first come first served."""
 
     tasks: tuple[TaskView, ...]
     nodes: tuple[NodeView, ...]
@@ -110,6 +180,8 @@ class Snapshot:
     suspended: Mapping[int, str] = field(default_factory=dict)
     reserve: Reserve = Reserve()
     weights: Mapping[str, float] = field(default_factory=dict)
+    thresholds: Thresholds = Thresholds()
+    fair_weights: Mapping[int, float] | None = None
 
     def may_share(self, first: int, second: int) -> bool:
         """Whether two tenants (row ids) may stand on one card; fails closed."""
