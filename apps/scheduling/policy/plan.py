@@ -27,7 +27,9 @@ class Placed:
 @dataclass(frozen=True, slots=True)
 class Preemption:
     """Room made for a waiting task (SCHED-11): `victims` (row ids) go back to pending, and `cards` (row ids)
-    of the node are kept for the task until it is placed there or its time is up."""
+    of the node are kept for the task until it is placed there or its time is up. Without victims the room is
+    only kept: it comes free by itself, or waits for the others of the `gang`. Those of one `gang` are
+    committed together or not at all."""
 
     task_id: int
     version: int
@@ -35,6 +37,7 @@ class Preemption:
     victims: tuple[int, ...]
     cards: tuple[int, ...]
     percent: int | None
+    gang: str = ""
 
 
 @dataclass(slots=True)

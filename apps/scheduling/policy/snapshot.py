@@ -20,6 +20,8 @@ class CardHold:
     `lendable`: training may borrow it now (SHARE-04). `borrowed`: it is a borrower's, on a card that a
     sleeper has lent; it promises nothing of the commitment. `measured_mb`: what its own processes use on
     the card, None = not told. `reserved_for`: no claim but room kept for this waiting task (SCHED-11).
+    `leaving`: its task was evicted or is being stopped, the room comes free by itself. Holds of one `gang`
+    (as in TaskView) are evicted together.
     """
 
     tenant_id: int
@@ -34,6 +36,8 @@ class CardHold:
     borrowed: bool = False
     measured_mb: int | None = None
     reserved_for: int = 0
+    leaving: bool = False
+    gang: str = ""
 
 
 @dataclass(frozen=True, slots=True)
