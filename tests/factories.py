@@ -12,7 +12,7 @@ from typing import Any
 from agent.contract.states import Parallelism, State, TaskType
 from apps.core import secrets
 from apps.core.clock import utc_now
-from apps.fleet.models import Card, CardSample, JoinToken, Liveness, Node
+from apps.fleet.models import Card, CardSample, JoinToken, Liveness, Node, NodeSample
 from apps.tenants.models import (
     ApiKey,
     LinkPurpose,
@@ -121,6 +121,7 @@ def make_node(
     *,
     cards: int | Sequence[dict[str, Any]] = 1,
     sample: bool | dict[str, Any] = True,
+    load: bool | dict[str, Any] = True,
     vram_total_mb: int | None = 24576,
     card_model: str = "RTX 4090",
     vendor: str = "nvidia",
@@ -136,6 +137,7 @@ def make_node(
     """A node that is alive at NOW, with `cards` cards (a number, or one dict of fields each).
 
     `sample`: True = a sample with 0 MB used, a dict = those measured values, False = never measured.
+    `load`: of its host likewise; True = 10 % of processors, memory and disk.
     `allowed_tenants` or `allowed_groups` close the node to everybody else.
     """
     name = name or unique("node")
@@ -158,6 +160,10 @@ def make_node(
     Liveness.objects.create(
         node=node, incarnation=incarnation, incarnation_started_at=1.0, last_seen_at=last_seen_at
     )
+    if load is not False:
+        quiet = {"cpu_percent": 10.0, "memory_percent": 10.0, "disk_percent": 10.0}
+        measured = load if isinstance(load, dict) else quiet
+        NodeSample.objects.create(node=node, sampled_at=now, **measured)
     wanted = [{} for _ in range(cards)] if isinstance(cards, int) else cards
     for index, card_fields in enumerate(wanted):
         base = {"vendor": vendor, "model": card_model, "vram_total_mb": vram_total_mb}

@@ -45,6 +45,13 @@ class Node(models.Model):
     engines = models.JSONField(default=list)
     port_first = models.PositiveIntegerField(default=PORT_RANGE[0])
     port_last = models.PositiveIntegerField(default=PORT_RANGE[1])
+    # Folders that its agent mounts from (AGENT-05), and whether it gives an engine of several cards the host's
+    # IPC (AGENT-06); null = not told.
+    volume_prefixes = models.JSONField(null=True)
+    host_ipc = models.BooleanField(null=True)
+    images = models.JSONField(default=list)  # engines' images that lie there, by name:tag
+    # Inference containers at most (SCHED-06); empty = INFERENCE_CAP_PER_GPU for each card, 0 = none.
+    inference_cap = models.PositiveIntegerField(null=True, blank=True)
     joined_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -87,6 +94,34 @@ class Liveness(models.Model):
         return f"{self.node}: {self.last_seen_at}"
 
 
+class NodeSample(models.Model):
+    """Last measured load of a node's host, in percent; empty = not told, never zero (SCHED-03)."""
+
+    node = models.OneToOneField(Node, on_delete=models.CASCADE, related_name="sample")
+    cpu_percent = models.FloatField(null=True)
+    memory_percent = models.FloatField(null=True)
+    disk_percent = models.FloatField(null=True)
+    sampled_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.cpu_percent} % cpu"
+
+
+class ModelFile(models.Model):
+    """A model that lies on a node, by the path that services name it by: placing prefers such nodes
+    (SCHED-03)."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="model_files")
+    path = models.CharField(max_length=1000, db_index=True)
+
+    class Meta:
+        ordering = ["node", "path"]
+        constraints = [models.UniqueConstraint(fields=["node", "path"], name="one_row_a_model_file")]
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.path}"
+
+
 class Card(models.Model):
     """One accelerator: identity and capacity. `present` is False when it left the heartbeat."""
 
@@ -100,6 +135,10 @@ class Card(models.Model):
     compute_capability = models.CharField(max_length=10, blank=True, default="")
     mig_capable = models.BooleanField(default=False)
     mps_capable = models.BooleanField(default=False)
+    # Cards of a node with the same number are joined by NVLink or the like (null = none, or not told), those
+    # of one name hang on one PCIe root ("" = not told).
+    link_group = models.PositiveIntegerField(null=True)
+    pcie_root = models.CharField(max_length=50, blank=True, default="")
     present = models.BooleanField(default=True)
     # Memory of an ended attempt is held there: nothing is placed until its agent says otherwise.
     quarantined_at = models.DateTimeField(null=True)
@@ -115,10 +154,17 @@ class Card(models.Model):
 
 
 class CardSample(models.Model):
-    """Last measured values of a card; empty = the card did not answer, never zero."""
+    """Last measured values of a card; empty = the card did not answer, never zero.
+
+    `foreign_mb` of the used memory belong to no attempt of ours, `foreign` is the process that holds most of
+    them; `owned_mb` is what each attempt's processes hold, by "task.attempt". Null where the driver does not
+    tell whose it is (SCHED-04)."""
 
     card = models.OneToOneField(Card, on_delete=models.CASCADE, related_name="sample")
     vram_used_mb = models.PositiveIntegerField(null=True)
+    foreign_mb = models.PositiveIntegerField(null=True)
+    foreign = models.CharField(max_length=100, blank=True, default="")
+    owned_mb = models.JSONField(null=True)
     temperature_c = models.IntegerField(null=True)
     utilization_percent = models.IntegerField(null=True)
     sampled_at = models.DateTimeField()

@@ -60,7 +60,13 @@ def heartbeat_of(node, **changes):
         "sent_at": 0.0,
         "machine_id": node.machine_id,
         "runtime": RuntimeKind(node.runtime),
-        "host": m.HostReport(cpu_count=node.cpu_count, memory_total_mb=node.memory_total_mb),
+        "host": m.HostReport(
+            cpu_count=node.cpu_count,
+            memory_total_mb=node.memory_total_mb,
+            memory_available_mb=node.memory_total_mb and node.memory_total_mb * 9 // 10,
+            cpu_percent=10.0,
+            disk_used_percent=10.0,
+        ),
         "dial": m.DialTarget(host="127.0.0.1"),
         "cards": [
             m.CardReport(
