@@ -45,8 +45,8 @@ class Node(models.Model):
     engines = models.JSONField(default=list)
     port_first = models.PositiveIntegerField(default=PORT_RANGE[0])
     port_last = models.PositiveIntegerField(default=PORT_RANGE[1])
-    # Folders that its agent mounts from (AGENT-05), and whether it gives an engine of several cards the host's
-    # IPC (AGENT-06); null = not told.
+    # Folders that its agent mounts from (AGENT-05), and whether an engine of several cards gets the host's
+    # IPC there (AGENT-06); null = not told.
     volume_prefixes = models.JSONField(null=True)
     host_ipc = models.BooleanField(null=True)
     images = models.JSONField(default=list)  # engines' images that lie there, by name:tag
