@@ -12,12 +12,14 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.core.texts_explain import EXPLAIN
 from apps.core.texts_files import FILES
+from apps.core.texts_placing import FULLER, PLACING, WHAT
 from apps.core.texts_recovery import RECOVERY, TELLS_WHY
 from apps.core.texts_sleep import SLEEP
 
 TEXTS: dict[str, Promise] = {
     **EXPLAIN,
     **FILES,
+    **PLACING,
     **RECOVERY,
     **SLEEP,
     # the request as a whole
@@ -128,19 +130,6 @@ TEXTS: dict[str, Promise] = {
     # why a task is as it is
     "created": _("Created."),
     "placed": _("Placed on node %(node)s."),
-    "insufficient_resources": _("InsufficientResources: none of %(nodes)s nodes can take it now."),
-    "no_node": _("No node has joined yet that this tenant may use; join one, then it is placed by itself."),
-    "node_not_allowed": _("%(nodes)s node(s): not open to this tenant."),
-    "node_offline": _("%(nodes)s node(s): offline."),
-    "door_closed": _("%(nodes)s node(s): the server can not reach their door."),
-    "node_cordoned": _("%(nodes)s node(s): closed for new work."),
-    "runtime_cannot": _("%(nodes)s node(s): their runtime can not run this engine or command."),
-    "gpu_type_mismatch": _("%(nodes)s node(s): no card of type %(wanted)s."),
-    "cards_short": _("%(nodes)s node(s): %(wanted)s free card(s) needed, at most %(free)s free."),
-    "vram_short": _("%(nodes)s node(s): %(wanted_mb)s MB needed on a card, at most %(free_mb)s MB free."),
-    "vram_unknown": _("%(nodes)s node(s): the free memory of the cards is unknown."),
-    "ports_exhausted": _("%(nodes)s node(s): no free port left in the node's range."),
-    "port_taken": _("%(nodes)s node(s): port %(port)s is taken there."),
     "claimed": _("Its node has taken it on."),
     "ready": _("Ready."),
     "start_failed": _("The engine did not start: %(why)s"),
@@ -176,9 +165,6 @@ TEXTS: dict[str, Promise] = {
     "card_busy": _(
         "Memory of card %(card)s is still held (%(used_mb)s MB) by process %(pid)s; nothing starts "
         "there until it is free."
-    ),
-    "card_quarantined": _(
-        "%(nodes)s node(s): %(cards)s card(s) in quarantine, where memory of an ended task is still held."
     ),
     "completed": _("Completed."),
     "claim_lost": _("The placement is not this node's any more."),
@@ -281,7 +267,7 @@ TEXTS: dict[str, Promise] = {
         "Node %(node)s is being emptied or in maintenance; put it back into service instead of uncordoning"
         " it."
     ),
-    "node_busy": _(
+    "node_holds_tasks": _(
         "Node %(node)s still holds %(tasks)s task(s). Drain it first and wait until it is empty, or send"
         " force=%(node)s: then their claims are released though the engines may go on there."
     ),
@@ -361,18 +347,28 @@ TEXTS: dict[str, Promise] = {
 
 class _Params(dict[str, Any]):
     def __missing__(self, key: str) -> str:
-        return "?"
+        """`NAME_size` is `NAME_mb` as people read it."""
+        size = self.get(f"{key.removesuffix('_size')}_mb") if key.endswith("_size") else None
+        return "?" if size is None else say_size(int(size))
+
+
+def say_size(mb: int) -> str:
+    """Memory of so many MB (2**20 bytes), in GB from 1 GB up."""
+    return f"{mb / 1024:.1f} GB" if abs(mb) >= 1024 else f"{mb} MB"
 
 
 def say(code: str, params: Mapping[str, Any] | None = None) -> str:
     """The sentence of a code in the active language; the bare code where it has none."""
-    text = TEXTS.get(code)
-    if text is None:
-        return str((params or {}).get("message") or code)
     values = _Params(params or {})
+    value, fuller = FULLER.get(code, ("", ""))
+    text = TEXTS.get(fuller if values.get(value) not in (None, "") else code)
+    if text is None:
+        return str(values.get("message") or code)
     if code in TELLS_WHY and "why" in values:
         inner = {
             name.removeprefix("why_"): value for name, value in values.items() if name.startswith("why_")
         }
         values["why"] = say(str(values["why"]), inner)
+    if code in WHAT and "what" in values:
+        values["what"] = say(f"what_{values['what']}")
     return str(text) % values

@@ -32,11 +32,38 @@ EXPLAIN: dict[str, Promise] = {
         "%(cards)s of its cards are in quarantine: memory of an ended task is held there."
     ),
     "here_cards_short": _("%(wanted)s free card(s) are needed, %(free)s are free."),
-    "here_vram_short": _("%(wanted_mb)s MB are needed on a card, %(free_mb)s MB are free."),
+    "here_vram_short": _("%(wanted_size)s are needed on a card, %(free_size)s are free."),
+    "here_vram_short_card": _(
+        "%(wanted_size)s are needed on a card; card %(card)s is nearest: %(free_size)s free."
+    ),
     "here_vram_unknown": _("The free memory of its cards is unknown."),
     "here_ports_exhausted": _("It has no free port left in its range."),
     "here_refused_there": _("It refused to start it before; it is asked again once it is started again."),
     "here_port_taken": _("Port %(port)s is taken there."),
+    "here_commitment_full": _(
+        "%(wanted_percent)s %% of a card is wanted, at most %(largest_percent)s %% is not promised yet. Lower"
+        " gpu_memory_utilization or wait."
+    ),
+    "here_red_line": _("Its cards are out of bounds for this tenant now."),
+    "here_node_busy": _("Its %(what)s is in use to %(percent)s %%, the limit is %(limit)s %%."),
+    "here_node_load_unknown": _("How busy it is, is unknown."),
+    "here_volume_not_there": _("%(path)s is outside the folders that it mounts from."),
+    "here_inference_cap": _("%(count)s services of at most %(cap)s stand there, those that sleep included."),
+    "here_foreign_memory": _(
+        "%(wanted_size)s are needed on a card, %(free_size)s are free; processes outside of the platform hold"
+        " %(foreign_size)s."
+    ),
+    "here_foreign_memory_named": _(
+        "%(wanted_size)s are needed on a card, %(free_size)s are free; processes outside of the platform hold"
+        " %(foreign_size)s, most of it %(process)s."
+    ),
+    "here_engine_memory": _(
+        "The engine takes %(percent)s %% of the card at its start, which is %(wanted_size)s; %(free_size)s"
+        " are free. Lower gpu_memory_utilization or wait."
+    ),
+    "here_gang_short": _("It has a place for a part of it, but the other parts find none."),
+    "here_gpu_type_offline": _("It has cards of type %(wanted)s, but is offline."),
+    "here_room_kept": _("Room on its cards is kept for work that waits longer."),
     # what to do
     "try_join_node": _("Join a machine, or ask an operator to open one to this tenant."),
     "try_start_agent": _("Start the machine and its agent again, or join another one."),
@@ -51,6 +78,23 @@ EXPLAIN: dict[str, Promise] = {
     "try_less_memory": _(
         "Lower gpu_memory_utilization or the context length, take a smaller or quantised model, or spread it"
         " over more cards."
+    ),
+    "try_lower_promise": _(
+        "Lower gpu_memory_utilization to what is left, or wait until something on the card ends."
+    ),
+    "try_free_cards": _(
+        "Wait until those cards are empty, or ask an operator for cards that this tenant may use now."
+    ),
+    "try_less_load": _("Wait until the node is less busy, or ask an operator what keeps it so."),
+    "try_fewer_services": _(
+        "Stop services that you do not need, sleeping ones too, or ask an operator to raise the node's cap."
+    ),
+    "try_end_foreign": _(
+        "Ask an operator to end the processes that hold the card's memory outside of the platform, or take"
+        " less memory."
+    ),
+    "try_fewer_parts": _(
+        "Ask for fewer stages or cards, or wait until there is room for all of them at once."
     ),
     "try_look_at_driver": _("Look at the cards' driver on the node: nvidia-smi there must list them."),
     "try_free_card": _("End the process that holds the card's memory; the card's page names it."),

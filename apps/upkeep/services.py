@@ -59,7 +59,7 @@ def delete_node(*, actor: Viewer, node: Node, force: str = "", now: datetime) ->
     """Remove a node with its credential, cards and ports. Where it holds live claims `force` must be
     its name: they are released, their tasks placed anew, whatever still runs there.
 
-    Raises Forbidden, Conflict `node_busy`, Invalid for another word.
+    Raises Forbidden, Conflict `node_holds_tasks`, Invalid for another word.
     """
     _operators_only(actor)
     if force and force != node.name:
@@ -70,7 +70,7 @@ def delete_node(*, actor: Viewer, node: Node, force: str = "", now: datetime) ->
             return Deleted(0)
         held = Claim.objects.filter(node=present, released_at__isnull=True).count()
         if held and not force:
-            raise Conflict("node_busy", node=present.name, tasks=held)
+            raise Conflict("node_holds_tasks", node=present.name, tasks=held)
         # Closed first, so that nothing that is moved off comes back to it.
         Node.objects.filter(pk=present.pk).update(cordoned=True)
         released = clear_node(node=present, by=actor.name, now=now)

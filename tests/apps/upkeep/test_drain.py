@@ -233,9 +233,10 @@ def test_a_node_that_holds_work_is_deleted_by_its_name_only(api_client, operator
     task = serving(old)
     path = f"/api/v1/nodes/{old.public_id}"
     busy = api_client(operator).delete(path)
-    assert (busy.status_code, busy.json()["code"]) == (409, "node_busy") and "force=old" in busy.json()[
-        "detail"
-    ]
+    assert (busy.status_code, busy.json()["code"]) == (
+        409,
+        "node_holds_tasks",
+    ) and "force=old" in busy.json()["detail"]
     wrong = api_client(operator).delete(f"{path}?force=yes")
     assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, "force")
     task.refresh_from_db()
