@@ -4,12 +4,14 @@ Owns the arithmetic of SCHED-04 and SCHED-05. Never refuses anything: filters do
 """
 
 from collections import Counter
+from copy import copy
 
+from agent.contract.states import TaskType
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserve, TaskView
 
 
 class CardRoom:
-    """One card and what is promised on it by now. Change `holds` through `add` only.
+    """One card and what is promised on it by now. Change `holds` through `add` and `set` only.
 
     `promised_percent`: sum of the promises, a claim that has the card alone counts 100.
     `largest_promise`: the largest one that the commitment still allows, in percent (SCHED-05).
@@ -36,12 +38,22 @@ class CardRoom:
 
     def add(self, hold: CardHold) -> None:
         """Book one more claim."""
-        self.holds.append(hold)
+        self.set([*self.holds, hold])
+
+    def set(self, holds: list[CardHold]) -> None:
+        """Hold this and nothing else."""
+        self.holds = holds
         self._reckon()
+
+    def copy(self) -> "CardRoom":
+        """The same, to be changed apart."""
+        return copy(self)  # `holds` is never changed in place
 
     def _reckon(self) -> None:
         reserve, total, used = self._reserve, self.view.vram_total_mb, self.view.used_mb
-        promised = sum(100 if hold.percent is None else hold.percent for hold in self.holds)
+        promised = sum(
+            100 if hold.percent is None else hold.percent for hold in self.holds if not hold.borrowed
+        )
         self.promised_percent = promised
         self.largest_promise = max(0, 100 - round(reserve.ratio * 100) - promised)
         self.unpromised_mb: int | None = None
@@ -65,12 +77,29 @@ class NodeRoom:
         self.tasks = sum(view.siblings.values())
         self.version = 0
 
-    def take(self, task: TaskView, cards: list[CardRoom]) -> tuple[tuple[int, int], ...]:
+    def copy(self) -> "NodeRoom":
+        """The same, to be changed apart."""
+        other = copy(self)
+        other.cards = [card.copy() for card in self.cards]
+        other.ports = set(self.ports)
+        other.siblings = Counter(self.siblings)
+        return other
+
+    def take(
+        self, task: TaskView, cards: list[CardRoom], *, borrowed: bool = False
+    ) -> tuple[tuple[int, int], ...]:
         """Book a task that passed every filter; answers its (container port, host port)s."""
-        percent = None if task.whole_cards else task.percent
-        inference = task.task_type == "inference"
         for card in cards:
-            card.add(CardHold(task.tenant_id, percent, inference))
+            card.add(
+                CardHold(
+                    task.tenant_id,
+                    None if task.whole_cards else task.percent,
+                    task.task_type == TaskType.INFERENCE,
+                    task_id=task.id,
+                    priority=task.priority,
+                    borrowed=borrowed,
+                )
+            )
         ports = self._take_ports(task)
         self.siblings[task.group_id] += 1
         self.tasks += 1

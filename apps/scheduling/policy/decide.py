@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from agent.contract.codes import Code, Reason, reason
+from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.plan import Placed, Plan, sum_up
-from apps.scheduling.policy.registry import load_filters, load_scores
-from apps.scheduling.policy.shapes import Board, Shape, ShapeKey, shape_of
+from apps.scheduling.policy.shapes import Shape, ShapeKey, shape_of
 from apps.scheduling.policy.snapshot import Snapshot, TaskView
 
 
@@ -40,7 +40,7 @@ class Planner:
         self._snapshot = snapshot
         self._breathe = breathe
         self._fatal = fatal
-        self._board = Board(snapshot, load_filters(), load_scores())
+        self._board = Board(snapshot)
         self._shapes: dict[ShapeKey, Shape] = {}
         self._sums: dict[ShapeKey, list[Reason]] = {}
 
@@ -75,8 +75,7 @@ class Planner:
             plan.refusals[task.id] = self._sums[key]
             return
         room, cards = found
-        ports = room.take(task, cards)
-        self._board.touched.append(room.place)
+        ports = self._board.take(task, room.place, [card.view.id for card in cards])
         plan.placements.append(
             Placed(
                 task_id=task.id,

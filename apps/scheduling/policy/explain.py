@@ -7,8 +7,9 @@ from the decision. Room is judged as it is now, without what other waiting tasks
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from apps.scheduling.policy.registry import Refused, load_filters
-from apps.scheduling.policy.shapes import Board, ShapeKey, shape_of
+from apps.scheduling.policy.board import Board
+from apps.scheduling.policy.registry import Refused
+from apps.scheduling.policy.shapes import ShapeKey, shape_of
 from apps.scheduling.policy.snapshot import NodeView, Snapshot, TaskView
 
 
@@ -23,7 +24,7 @@ class Verdict:
 def judge_nodes(snapshot: Snapshot, tasks: Iterable[TaskView]) -> dict[int, list[Verdict]]:
     """By the task's row id: every node's word, those that would take it first, then the nearest miss.
     Tasks that ask for the same are judged once."""
-    board = Board(snapshot, load_filters(), ())
+    board = Board(snapshot)
     judged: dict[ShapeKey, list[Verdict]] = {}
     found = {}
     for task in tasks:
@@ -37,9 +38,8 @@ def judge_nodes(snapshot: Snapshot, tasks: Iterable[TaskView]) -> dict[int, list
 
 
 def _judge(board: Board, task: TaskView, place: int) -> Verdict:
-    room = board.rooms[place]
-    left = board.judge(task, room)
-    return Verdict(room.view, left if isinstance(left, Refused) else None)
+    left = board.judge(task, place)
+    return Verdict(board.nodes[place], left if isinstance(left, Refused) else None)
 
 
 def _order(verdict: Verdict) -> tuple[bool, bool, float, str]:

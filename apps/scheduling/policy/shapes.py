@@ -6,13 +6,14 @@ refused once is out for good.
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.contract.states import TaskType
+from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.capacity import CardRoom, NodeRoom
-from apps.scheduling.policy.registry import Filter, Refused, Score
-from apps.scheduling.policy.snapshot import Snapshot, TaskView
+from apps.scheduling.policy.registry import Refused
+from apps.scheduling.policy.snapshot import TaskView
 
 # A shape that is asked again looks at this many of the nodes that others touched meanwhile. More
 # would only sharpen the order among them: room is checked again before a node is taken.
@@ -54,42 +55,6 @@ def shape_of(task: TaskView) -> ShapeKey:
     )
 
 
-class Board:
-    """The fleet's working copy with the plugins that judge it."""
-
-    def __init__(self, snapshot: Snapshot, filters: Sequence[Filter], scores: Sequence[Score]) -> None:
-        self.snapshot = snapshot
-        self._filters = filters
-        self._scores = [(score, snapshot.weights.get(score.name, 1.0)) for score in scores]
-        ordered = sorted(snapshot.nodes, key=lambda node: (node.name, node.id))
-        self.rooms = [NodeRoom(view, place, snapshot.reserve) for place, view in enumerate(ordered)]
-        self.touched: list[int] = []
-
-    def judge(self, task: TaskView, room: NodeRoom) -> "list[CardRoom] | Refused":
-        """The cards that the task would get on this node, or why none."""
-        cards = list(room.cards) if task.gpu_required else []
-        for plugin in self._filters:
-            left = plugin.check(task, room, cards, self.snapshot)
-            if isinstance(left, Refused):
-                return left
-            cards = left
-        return sorted(cards, key=_preference)[: task.gpu_required]
-
-    def score(self, task: TaskView, room: NodeRoom, cards: list[CardRoom], *, by_group: bool) -> float:
-        """Weighted sum; without `by_group` those that depend on the group count as the full 1."""
-        total = 0.0
-        for plugin, weight in self._scores:
-            full = plugin.by_group and not by_group
-            total += weight * (1.0 if full else plugin.measure(task, room, cards))
-        return total
-
-
-def _preference(card: CardRoom) -> tuple[int, int, int]:
-    """The card that is fullest and still fits first, so that whole ones stay whole."""
-    free = card.free_mb
-    return (-card.promised_percent, 0 if free is None else free, card.view.index)
-
-
 class Shape:
     """The nodes that take one shape of task, best first."""
 
@@ -110,7 +75,7 @@ class Shape:
         place = room.place
         if place in self.refused or (place in self._judged and self._judged[place][0] == room.version):
             return
-        cards = self._board.judge(self._sample, room)
+        cards = self._board.judge_room(self._sample, room)
         if isinstance(cards, Refused):
             self.refused[place] = cards
         else:
