@@ -194,6 +194,19 @@ class FileOrder(msgspec.Struct):
     offset: int = 0
     version: str = ""
 
+class PipelineStage(msgspec.Struct, frozen=True):
+    """Which part of a pipeline an attempt is (PAR-03). `rank` 0 is the head, the only one that serves; of
+    `stages` in all, on `world_size` cards together. They meet at `master_host`:`master_port`, on the head's
+    node; `host` is where the other nodes reach this one."""
+
+    rank: int
+    stages: int
+    world_size: int
+    master_host: str
+    master_port: int
+    host: str
+
+
 
 class HeartbeatReply(msgspec.Struct, tag="desired"):
     """The whole list of this node. `complete` False (a partial list) removes nothing."""
@@ -219,6 +232,9 @@ HeartbeatAnswer = HeartbeatReply | HeartbeatUnchanged
 # --- claims ---------------------------------------------------------------------------------------
 
 
+    # With it, the container has the host's network and IPC, and listens at its host ports itself (AGENT-06).
+    # An agent that does not know the field is given none: it tells no `host_ipc`.
+    stage: PipelineStage | None = None
 class ClaimRequest(msgspec.Struct, tag="claim"):
     """May be repeated by the same run. `busy_ports` are ports of this attempt that something else of the
     node held until the agent gave up on them: those that are movable come back as others (AGENT-07)."""

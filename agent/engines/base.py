@@ -10,6 +10,8 @@ from typing import Protocol
 
 import msgspec
 
+from agent.contract.messages import PipelineStage
+
 
 class EngineOptionError(ValueError):
     """An option in a service's environment that the engine's command line cannot carry."""
@@ -40,6 +42,7 @@ class EngineCall(msgspec.Struct, frozen=True):
     threads: int | None = None
     options: dict[str, str] = {}
     sleep_enabled: bool = False  # it may be asked to give its card's memory back (SLEEP-01)
+    stage: PipelineStage | None = None  # of engines that span nodes (PAR-03)
 
 
 class ImageCommand(msgspec.Struct, frozen=True):
@@ -72,6 +75,7 @@ class Engine(Protocol):
     health_path: str
     loading_status: int | None  # HTTP status that means "still loading"; None = it does not listen yet
     can_sleep: bool
+    spans_nodes: bool  # it runs as the stages of a pipeline, one a node (PAR-03)
     key_variable: str  # environment variable that the engine reads its API key from
     option_variables: frozenset[str]  # entries of a service's environment that the builder reads
     metrics: Metrics

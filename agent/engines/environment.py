@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from agent.contract.messages import PipelineStage
 from agent.engines.base import Engine
 
 VISIBILITY_VARIABLES = frozenset(
@@ -86,3 +87,28 @@ def agent_env(
     if sleep_enabled and engine.family == "vllm":
         env[DEV_MODE_VARIABLE] = "1"
     return env
+
+
+def stage_env(stage: PipelineStage, *, port: int, interface: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What a pipeline's stage is told of the others (PAR-03): defaults that the user's own entries may
+    replace, and those that are the agent's alone.
+
+    RANK counts stages and WORLD_SIZE cards, as the service has them (PAR-01): with one card a stage that is
+    what torch's env:// reads; with several a launcher counts from NODE_RANK, NNODES and NPROC_PER_NODE.
+    `port`: where the head has to listen, 0 for the others. `interface`: the one that bears the node's
+    address, "" where it is not known.
+    """
+    usual = {name: interface for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if interface}
+    own = {
+        "RANK": stage.rank,
+        "WORLD_SIZE": stage.world_size,
+        "NODE_RANK": stage.rank,
+        "NNODES": stage.stages,
+        "NPROC_PER_NODE": stage.world_size // stage.stages,
+        "MASTER_ADDR": stage.master_host,
+        "MASTER_PORT": stage.master_port,
+        "VLLM_HOST_IP": stage.host,
+    }
+    if port:
+        own["PORT"] = port
+    return usual, {name: str(value) for name, value in own.items()}

@@ -30,6 +30,7 @@ class LlamaCpp:
     health_path = "/health"
     loading_status: int | None = 503
     can_sleep = False
+    spans_nodes = False  # its own way, by RPC, has no ranks and no walls
     key_variable = "LLAMA_API_KEY"
     option_variables = frozenset(
         {"LLAMA_ARG_CTX_SIZE", "LLAMA_ARG_N_PARALLEL", "LLAMA_ARG_EMBEDDINGS", "LLAMA_ARG_POOLING"}

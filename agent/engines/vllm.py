@@ -4,6 +4,7 @@ Owns the flags. The entry point is always given, because images differ in theirs
 the API server module) and both take other arguments. The key goes by VLLM_API_KEY.
 """
 
+from agent.contract.messages import PipelineStage
 from agent.engines.base import EngineCall, ImageCommand, Metrics, switch, whole_number
 
 
@@ -22,6 +23,7 @@ class Vllm:
     health_path = "/health"
     loading_status: int | None = None
     can_sleep = True
+    spans_nodes = True  # from 0.12 on, by its own processes and without Ray
     key_variable = "VLLM_API_KEY"
     option_variables = frozenset(
         {"HETEROFLOW_MAX_MODEL_LEN", "HETEROFLOW_MAX_NUM_SEQS", "HETEROFLOW_SLEEP_MODE"}
@@ -43,6 +45,8 @@ class Vllm:
         options = call.options
         line = [call.model_path, "--served-model-name", call.served_model_name]
         line += ["--host", call.host, "--port", str(call.port)]
+        if call.stage is not None:
+            line += self._stage_arguments(call.stage)
         if call.tensor_parallel > 1:
             line += ["--tensor-parallel-size", str(call.tensor_parallel)]
         if call.memory_percent is not None:
@@ -58,6 +62,14 @@ class Vllm:
         if self._takes_sleep_mode(call):
             line += ["--enable-sleep-mode"]
         return line
+
+    @staticmethod
+    def _stage_arguments(stage: PipelineStage) -> list[str]:
+        """One stage a node; all but the head are without an API."""
+        line = ["--pipeline-parallel-size", str(stage.stages), "--distributed-executor-backend", "mp"]
+        line += ["--nnodes", str(stage.stages), "--node-rank", str(stage.rank)]
+        line += ["--master-addr", stage.master_host, "--master-port", str(stage.master_port)]
+        return line if stage.rank == 0 else [*line, "--headless"]
 
     @staticmethod
     def _takes_sleep_mode(call: EngineCall) -> bool:

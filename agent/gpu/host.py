@@ -1,4 +1,4 @@
-"""Reads the host: processors, memory, disk, and ports in use.
+"""Reads the host: processors, memory, disk, ports in use, and which interface bears an address.
 
 Owns these readings. A value that cannot be read is None, never zero.
 """
@@ -33,6 +33,14 @@ def read_host(disk_path: Path) -> HostReport:
         cpu_percent=psutil.cpu_percent(interval=None),
         disk_used_percent=disk,
     )
+
+
+def interface_of(address: str) -> str:
+    """The name of the interface that bears an address of this host; "" where none does."""
+    for name, borne in psutil.net_if_addrs().items():
+        if any(one.address == address for one in borne):
+            return name
+    return ""
 
 
 def listening_ports(

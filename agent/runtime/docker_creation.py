@@ -1,7 +1,7 @@
 """How a task's container is made: Docker's parameters as plain values (AGENT-03, -06, -15, -18). Pure.
 
-Owns the walls: no capability, no new privileges, never privileged, no host network, ports on loopback
-only, limits for memory, processors and process ids, bounded logs. Never talks to Docker.
+Owns the walls: no capability, no new privileges, never privileged, no host network but a pipeline stage's,
+ports on loopback only, limits for memory, processors and process ids, bounded logs. Never talks to Docker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from agent.config import Settings, TpIpc
 from agent.contract.messages import TaskSpec
 from agent.contract.states import TaskType
 from agent.engines.base import Engine, EngineCall, ImageCommand
-from agent.engines.environment import AGENT_VARIABLES, DEV_MODE_VARIABLE, agent_env, user_env
+from agent.engines.environment import (
+    AGENT_VARIABLES,
+    DEV_MODE_VARIABLE,
+    agent_env,
+    stage_env,
+    user_env,
+)
 from agent.gpu.container_cards import ContainerCards
 from agent.models.mounts import HostMount
 
@@ -41,6 +47,7 @@ class Creation(msgspec.Struct, frozen=True):
     pids: int
     shm_bytes: int | None
     host_ipc: bool
+    host_network: bool
     user: str
     log_file_mb: int
     log_files: int
@@ -53,18 +60,24 @@ def image_of(spec: TaskSpec, engine: Engine | None) -> str:
     return engine.images.get(spec.gpu_vendor or "cpu", "")
 
 
-def build_command(spec: TaskSpec, engine: Engine | None, *, model: str, threads: int) -> ImageCommand:
+def build_command(
+    spec: TaskSpec, engine: Engine | None, *, model: str, threads: int, engine_host: str
+) -> ImageCommand:
     """What runs inside: the task's own command, else the engine's line; an own image without a command
-    keeps its own. Raises EngineOptionError."""
+    keeps its own. A pipeline's stage has no network of its own, so it listens at `engine_host` and its host
+    port itself. Raises EngineOptionError."""
     if spec.command:
         return ImageCommand(arguments=list(spec.command))
     if engine is None:
         return ImageCommand(arguments=[])
+    port = engine.default_port
+    if spec.ports:
+        port = spec.ports[0].host_port if spec.stage else spec.ports[0].container_port
     call = EngineCall(
         model_path=model,
         served_model_name=spec.served_model_name,
-        host=INSIDE_HOST,
-        port=spec.ports[0].container_port if spec.ports else engine.default_port,
+        host=engine_host if spec.stage else INSIDE_HOST,
+        port=port,
         gpu_count=len(spec.gpu_uuids),
         gpu_vendor=spec.gpu_vendor,
         tensor_parallel=spec.tensor_parallel,
@@ -72,13 +85,22 @@ def build_command(spec: TaskSpec, engine: Engine | None, *, model: str, threads:
         threads=threads if engine.name == "llamacpp" else None,
         options={name: value for name, value in spec.env.items() if name in engine.option_variables},
         sleep_enabled=spec.sleep_enabled,
+        stage=spec.stage,
     )
     return engine.image_command(call)
 
 
-def build_env(spec: TaskSpec, engine: Engine | None, cards: ContainerCards) -> dict[str, str]:
-    """The container's environment: the user's entries below the agent's (AGENT-04, AGENT-17)."""
+def build_env(
+    spec: TaskSpec, engine: Engine | None, cards: ContainerCards, *, interface: str = ""
+) -> dict[str, str]:
+    """The container's environment: the user's entries below the agent's (AGENT-04, AGENT-17). `interface`:
+    the one that bears this node's address, for a pipeline's stage."""
     kept, _ = user_env(spec.env)
+    staged: dict[str, str] = {}
+    if spec.stage is not None:
+        port = spec.ports[0].host_port if spec.ports else 0
+        usual, staged = stage_env(spec.stage, port=port, interface=interface)
+        kept = {**usual, **kept}
     own = {"HETEROFLOW_TASK_ID": spec.task_id, "HETEROFLOW_ATTEMPT": str(spec.attempt)}
     if engine is not None:
         named = agent_env(
@@ -92,7 +114,7 @@ def build_env(spec: TaskSpec, engine: Engine | None, cards: ContainerCards) -> d
         )
         left = AGENT_VARIABLES - {DEV_MODE_VARIABLE}
         own |= {name: value for name, value in named.items() if name not in left}
-    return {**kept, **own, **cards.env}
+    return {**kept, **own, **staged, **cards.env}
 
 
 def build_creation(
@@ -105,20 +127,23 @@ def build_creation(
     cards: ContainerCards,
     labels: dict[str, str],
     host_memory_mb: int,
+    interface: str = "",
 ) -> Creation:
     """All parameters of one attempt's container."""
     memory_mb = settings.memory_limit_mb or host_memory_mb * 9 // 10
     several = len(spec.gpu_uuids) > 1
     inference = spec.task_type is TaskType.INFERENCE
-    host_ipc = several and inference and settings.tp_ipc is TpIpc.HOST
+    staged = spec.stage is not None
+    host_ipc = staged or (several and inference and settings.tp_ipc is TpIpc.HOST)
+    ports = [] if staged else spec.ports
     return Creation(
         name=spec.task_id,
         image=image_of(spec, engine),
         entrypoint=command.entrypoint,
         command=command.arguments or None,
-        env=build_env(spec, engine, cards),
+        env=build_env(spec, engine, cards, interface=interface),
         labels=labels,
-        ports=[(port.container_port, settings.engine_host, port.host_port) for port in spec.ports],
+        ports=[(port.container_port, settings.engine_host, port.host_port) for port in ports],
         mounts=[*mounts, *(HostMount(path, path) for path in cards.read_only_files)],
         cards=cards,
         memory_bytes=memory_mb * MB,
@@ -126,6 +151,7 @@ def build_creation(
         pids=settings.pids_limit,
         shm_bytes=SHARED_MEMORY_BYTES if several and not host_ipc else None,  # the host has its own
         host_ipc=host_ipc,
+        host_network=staged,
         user=settings.container_user,
         log_file_mb=settings.log_file_mb,
         log_files=settings.log_files,
@@ -136,7 +162,7 @@ def host_config(made: Creation, *, pass_cards: bool = True) -> dict[str, Any]:
     """Arguments of the SDK's `create_host_config`. `pass_cards` False leaves device parameters out."""
     config: dict[str, Any] = {
         "port_bindings": {f"{inside}/tcp": [(host, port)] for inside, host, port in made.ports},
-        "network_mode": made.name,  # its own network bears its name
+        "network_mode": "host" if made.host_network else made.name,  # its own network bears its name
         "ipc_mode": "host" if made.host_ipc else "private",
         "privileged": False,
         "cap_drop": ["ALL"],

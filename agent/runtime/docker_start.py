@@ -22,10 +22,12 @@ from agent.contract.states import Phase
 from agent.engines.base import EngineOptionError
 from agent.engines.catalog import get_engine
 from agent.gpu.container_cards import CardsUnplaceable, cards_for_container
+from agent.gpu.host import interface_of
 from agent.models.mounts import HostMount, mount_model, mount_volume
 from agent.models.paths import PathRefused
 from agent.runtime import docker_creation, docker_pins
 from agent.runtime.base import Instance, PortBusy, StartRefused
+from agent.runtime.bound_ports import ANYWHERE, require_free
 from agent.runtime.docker_client import Docker, DockerRefused, NoAnswer, told
 from agent.runtime.docker_end import Ending
 from agent.runtime.docker_images import Images
@@ -141,7 +143,10 @@ class StartJob:
         if self._abandoned.is_set():
             return None
         self.phase = Phase.CREATING
-        self._make_network()
+        if self.spec.stage is None:
+            self._make_network()
+        else:
+            self._require_ports()
         # Looked at again and held: the pull took its time, and a container of the tenant's may have put a
         # link where a checked path was.
         self._create(msgspec.structs.replace(self._creation(hold=True), image=image))
@@ -218,7 +223,11 @@ class StartJob:
             mounts, inside = self._mounts(hold=hold)
             cards = cards_for_container(spec.gpu_vendor, spec.gpu_uuids, self._card_indexes)
             command = docker_creation.build_command(
-                spec, engine, model=inside, threads=self._settings.engine_threads
+                spec,
+                engine,
+                model=inside,
+                threads=self._settings.engine_threads,
+                engine_host=self._settings.engine_host,
             )
         except PathRefused as error:
             raise StartRefused(error.reason) from error
@@ -239,7 +248,15 @@ class StartJob:
             cards=cards,
             labels=self._labels,
             host_memory_mb=self._host_memory_mb,
+            interface=interface_of(spec.stage.host) if spec.stage else "",
         )
+
+    def _require_ports(self) -> None:
+        """Those that a stage binds on the host itself. Raises PortBusy or StartRefused."""
+        for mapping in self.spec.ports:
+            require_free(self._settings.engine_host, mapping.host_port)
+        if self.spec.stage is not None and self.spec.stage.rank == 0:
+            require_free(ANYWHERE, self.spec.stage.master_port)
 
     def _make_network(self) -> None:
         """The task's own network, anew: Docker lets names of networks repeat, so old ones go first."""

@@ -12,7 +12,6 @@ import os
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -32,7 +31,8 @@ from agent.identity import StateDir
 from agent.models.locate import check_links, gguf_file
 from agent.models.paths import PathRefused, check_model_path
 from agent.runtime import process_rules, proctable
-from agent.runtime.base import Adopted, Exit, Instance, Kept, PortBusy, StartRefused
+from agent.runtime.base import Adopted, Exit, Instance, Kept, StartRefused
+from agent.runtime.bound_ports import require_free
 from agent.runtime.leftovers import PidFile, clean_left_overs
 
 log = logging.getLogger("agent.runtime")
@@ -94,7 +94,7 @@ class ProcessRuntime:
             raise StartRefused(reason(Code.ENGINE_UNAVAILABLE, engine=spec.engine, why="setpriv is missing"))
         port = spec.ports[0].host_port
         command = self._command(spec, engine, port)
-        self._require_free(port)
+        require_free(self._settings.engine_host, port)
         name = f"{spec.task_id}.{spec.attempt}"
         child = self._spawn([setpriv, "--pdeathsig", "KILL", "--", *command], spec, engine)
         try:
@@ -203,18 +203,6 @@ class ProcessRuntime:
     @staticmethod
     def _vllm_program() -> str | None:
         return shutil.which("vllm", path=f"{Path(sys.executable).parent}:{SEARCH_PATH}")
-
-    def _require_free(self, port: int) -> None:
-        """Raises PortBusy. Asked for beforehand, since some engines share a port silently."""
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((self._settings.engine_host, port))
-                probe.listen(1)
-            except PermissionError as error:
-                raise StartRefused(reason(Code.START_FAILED, why=f"port {port}: {error.strerror}")) from error
-            except OSError as error:
-                raise PortBusy(port) from error
 
     def _spawn(self, argv: list[str], spec: TaskSpec, engine: Engine) -> subprocess.Popen[bytes]:
         """Raises StartRefused where the system refuses the start."""

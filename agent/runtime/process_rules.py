@@ -10,7 +10,7 @@ import re
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import TaskSpec
-from agent.contract.states import TaskType
+from agent.contract.states import Parallelism, TaskType
 from agent.engines.base import Engine
 from agent.engines.catalog import ENGINE_NAMES
 
@@ -25,6 +25,8 @@ def refusal(spec: TaskSpec, engine: Engine | None) -> Reason | None:
         return _cannot("task_id", spec.task_id)
     if spec.task_type is not TaskType.INFERENCE:
         return _cannot("task_type", spec.task_type.value)
+    if spec.stage is not None:
+        return _cannot("parallelism", Parallelism.PIPELINE_PARALLEL.value)
     if spec.command:
         return _cannot("command", spec.command[0])
     if spec.volumes:

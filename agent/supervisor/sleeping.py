@@ -96,6 +96,9 @@ def _call(around: Surroundings, a: Attempt, now: float) -> None:
         a.notes.append(reason(Code.SLEEP_CALL_SKIPPED, engine=a.spec.engine or "-"))
         _stop_and_keep(around, a, now)
         return
+    if not a.spec.ports:  # a pipeline's stage behind the head, which has told the whole engine
+        _stop_and_keep(around, a, now)
+        return
     if not a.spec.sleep_enabled:
         a.notes.append(reason(Code.SLEEP_CALL_FAILED, why=Code.SLEEP_ROUTES_CLOSED))
         _stop_and_keep(around, a, now)

@@ -12,7 +12,7 @@ import pytest
 
 from agent.config import Settings
 from agent.contract.codes import Code
-from agent.contract.messages import PortMapping
+from agent.contract.messages import PipelineStage, PortMapping
 from agent.contract.states import TaskType
 from agent.engines.catalog import get_engine
 from agent.identity import StateDir
@@ -36,6 +36,7 @@ from tests.fakes.tiny_model import make_tiny_model
         ({"engine": "mine"}, Code.START_FAILED, "engine"),
         ({"engine": "", "image": "me/thing:1"}, Code.START_FAILED, "engine"),
         ({"engine": "sglang"}, Code.ENGINE_UNAVAILABLE, None),
+        ({"stage": PipelineStage(0, 2, 2, "a", 1, "a")}, Code.START_FAILED, "parallelism"),
         ({"ports": []}, Code.START_FAILED, "ports"),
         ({"task_id": "../../etc"}, Code.START_FAILED, "task_id"),
     ],

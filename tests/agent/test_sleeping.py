@@ -144,6 +144,15 @@ async def test_engine_without_a_sleep_call_is_stopped_all_the_same(
     assert world.reports.told[-1].notes == [note]
 
 
+@pytest.mark.req("SLEEP-01", "PAR-03")
+async def test_a_stage_behind_the_head_is_stopped_without_a_call_of_its_own(world: World) -> None:
+    check = HealthCheck(type="none")
+    world.specs[KEY] = make_spec(engine="vllm", sleep_enabled=True, ports=[], health_check=check)
+    await fall_asleep(world)
+    assert world.sleep_calls == [] and world.runtime.terminated == ["task-a.1"]
+    assert world.reports.told[-1].notes == []
+
+
 @pytest.mark.req("SLEEP-01")
 async def test_failed_sleep_call_is_noted_and_the_container_stopped(world: World) -> None:
     world.sleep_answer = "/sleep?level=2 answers 500: out of memory"

@@ -30,6 +30,9 @@ SPEC = m.TaskSpec(
     timeout_seconds=None,
     engine_key="key-of-the-engine",
     sleep_enabled=True,
+    stage=m.PipelineStage(
+        rank=1, stages=2, world_size=2, master_host="10.0.0.1", master_port=20009, host="10.0.0.2"
+    ),
 )
 REPORT = m.TaskReport(
     sequence=7,

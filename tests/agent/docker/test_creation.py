@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.config import Settings, TpIpc
-from agent.contract.messages import PortMapping, TaskSpec
+from agent.contract.messages import PipelineStage, PortMapping, TaskSpec
 from agent.contract.states import TaskType
 from agent.engines.catalog import get_engine
 from agent.gpu.container_cards import CardsUnplaceable, ContainerCards, cards_for_container
@@ -92,11 +92,14 @@ def made(spec: TaskSpec, **settings: object) -> Creation:
         spec,
         engine,
         chosen,
-        command=build_command(spec, engine, model="/data/models/m", threads=2),
+        command=build_command(
+            spec, engine, model="/data/models/m", threads=2, engine_host=chosen.engine_host
+        ),
         mounts=[HostMount("/real/m", "/data/models/m")],
         cards=cards_for_container(spec.gpu_vendor, spec.gpu_uuids, INDEXES),
         labels={"heteroflow.task": spec.task_id},
         host_memory_mb=1000,
+        interface="eth0",
     )
 
 
@@ -216,3 +219,62 @@ def test_every_port_is_published_on_loopback() -> None:
         "8080/tcp": [("127.0.0.12", 20001)],
         "9000/tcp": [("127.0.0.12", 20002)],
     }
+
+
+HEAD = PipelineStage(
+    rank=0, stages=2, world_size=4, master_host="10.0.0.1", master_port=20009, host="10.0.0.1"
+)
+LAST = PipelineStage(
+    rank=1, stages=2, world_size=4, master_host="10.0.0.1", master_port=20009, host="10.0.0.2"
+)
+
+
+def stage_of(stage: PipelineStage, **changes: object) -> TaskSpec:
+    ports = [PortMapping(8000, 20001)] if stage.rank == 0 else []
+    values = {"engine": "vllm", "gpu_vendor": "nvidia", "gpu_uuids": ["GPU-a", "GPU-b"], "tensor_parallel": 2}
+    return make_spec(stage=stage, ports=ports, **{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.req("PAR-03", "AGENT-06", "AGENT-15")
+def test_a_stage_alone_has_the_hosts_network_and_ipc_and_is_no_more_privileged() -> None:
+    config = host_config(made(stage_of(HEAD)))
+    assert (config["network_mode"], config["ipc_mode"], config["port_bindings"]) == ("host", "host", {})
+    assert "shm_size" not in config  # Docker ignores it under the host's IPC
+    assert (config["privileged"], config["cap_drop"]) == (False, ["ALL"])
+    other = host_config(made(make_spec(engine="vllm", gpu_vendor="nvidia", gpu_uuids=["GPU-a", "GPU-b"])))
+    assert (other["network_mode"], other["ipc_mode"]) == ("task-a", "private")
+
+
+@pytest.mark.req("PAR-03", "AGENT-16")
+def test_the_head_serves_on_loopback_at_its_host_port_and_the_others_are_without_an_api() -> None:
+    head, last = made(stage_of(HEAD)).command or [], made(stage_of(LAST)).command or []
+    line = " ".join(head)
+    assert "--host 127.0.0.1 --port 20001" in line
+    for words in (head, last):
+        line = " ".join(words)
+        assert "--pipeline-parallel-size 2 --distributed-executor-backend mp --nnodes 2" in line
+        assert "--master-addr 10.0.0.1 --master-port 20009" in line
+        assert "--tensor-parallel-size 2" in line
+    assert head[head.index("--node-rank") + 1] == "0" and "--headless" not in head
+    assert last[last.index("--node-rank") + 1] == "1" and "--headless" in last
+
+
+@pytest.mark.req("PAR-03", "AGENT-04")
+def test_a_stage_is_told_rank_world_and_master_whatever_its_user_says() -> None:
+    env = made(stage_of(LAST, env={"RANK": "0", "MASTER_ADDR": "elsewhere", "NCCL_SOCKET_IFNAME": "ib0"})).env
+    told = {
+        "RANK": "1",
+        "WORLD_SIZE": "4",
+        "NODE_RANK": "1",
+        "NNODES": "2",
+        "NPROC_PER_NODE": "2",
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "20009",
+        "VLLM_HOST_IP": "10.0.0.2",
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "NCCL_SOCKET_IFNAME": "ib0",  # which of its ways is the fast one they may know better
+    }
+    assert {name: env.get(name) for name in told} == told and "PORT" not in env
+    assert made(stage_of(HEAD)).env["PORT"] == "20001"
+    assert "RANK" not in made(make_spec()).env
+    assert made(make_spec(env={"RANK": "7"})).env["RANK"] == "7"  # of no pipeline: the user's own
