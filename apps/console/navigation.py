@@ -31,6 +31,7 @@ SIDEBAR = {
                 _item(_("Events"), "history", "workloads_event"),
                 _item(_("Claims"), "handshake", "workloads_claim"),
                 _item(_("Loans"), "swap_horiz", "workloads_loan"),
+                _item(_("Kept room"), "event_seat", "workloads_reservation"),
                 _item(_("Warnings"), "warning", "workloads_groupwarning"),
                 _item(_("File requests"), "folder_open", "files_filerequest"),
             ],

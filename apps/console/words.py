@@ -61,6 +61,7 @@ ROWS = {
     "workloads.Event": (_("event"), _("events")),
     "workloads.GroupWarning": (_("warning"), _("warnings")),
     "workloads.Loan": (_("loan of a card"), _("loans of cards")),
+    "workloads.Reservation": (_("kept room"), _("kept rooms")),
     "workloads.Task": (_("task"), _("tasks")),
     "workloads.TaskGroup": (_("task group"), _("task groups")),
 }

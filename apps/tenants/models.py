@@ -42,6 +42,10 @@ class Tenant(models.Model):
     name = models.CharField(max_length=200)
     status = models.CharField(max_length=20, choices=TenantStatus.choices, default=TenantStatus.ACTIVE)
     suspended_reason = models.CharField(max_length=500, blank=True, default="")
+    # Whether training may borrow the cards of its sleeping services, and for how many minutes at most
+    # (SHARE-04); empty = LOAN_MAX_S.
+    lends = models.BooleanField(default=True)
+    loan_max_minutes = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

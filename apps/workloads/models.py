@@ -3,11 +3,21 @@
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
 
 from agent.contract.states import Desired, Parallelism, Phase, State, TaskType
 from apps.core.fields import EncryptedJSONField, EncryptedTextField, PublicIdField
 from apps.fleet.models import Card, Node
 from apps.tenants.models import Tenant
+
+
+class Lend(models.TextChoices):
+    """Whether training may borrow the cards of a sleeping service (SHARE-04). `default`: unless calls wake
+    it."""
+
+    DEFAULT = "default", _("unless calls wake it")
+    ALLOWED = "allowed", _("yes")
+    NEVER = "never", _("no")
 
 
 def choices(kind: type) -> list[tuple[str, str]]:
@@ -34,6 +44,7 @@ class TaskGroup(models.Model):
     gpu_memory_utilization = models.PositiveIntegerField(null=True)
     priority = models.IntegerField(default=0)
     preemptible = models.BooleanField(default=False)
+    lend = models.CharField(max_length=10, choices=Lend.choices, default=Lend.DEFAULT)
     labels = models.JSONField(default=dict)
     health_check = models.JSONField(default=dict)
     scale_policy = models.JSONField(default=dict)
@@ -119,6 +130,12 @@ class Task(models.Model):
     template_index = models.PositiveIntegerField(default=0)
     node_refusals = models.JSONField(default=dict)
     running_since = models.DateTimeField(null=True)
+    # When it last gave its room to work of higher priority, and when others last did for it (SCHED-11): for
+    # PREEMPTION_PAUSE_S it is taken off no second time, and nobody else is taken off for it.
+    preempted_at = models.DateTimeField(null=True)
+    made_room_at = models.DateTimeField(null=True)
+    # When it was asked to wake: those that wait for one card wake in this order (SLEEP-05).
+    wake_asked_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
     # A drain's pair (LIFE-09): the replacement of a task that serves on a node being emptied, and, once
     # one of the two was chosen, the other: on its way out, never started again, then removed.
@@ -198,6 +215,24 @@ class Loan(models.Model):
 
     def __str__(self) -> str:
         return f"{self.card} to {self.borrower}"
+
+
+class Reservation(models.Model):
+    """Room on cards of a node that others left for a waiting task (SCHED-11): nobody else is placed on it
+    until the task is placed or stopped, or the time is up. `percent` None = each card alone."""
+
+    task = models.OneToOneField(Task, on_delete=models.CASCADE, related_name="reservation")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="reservations")
+    cards = models.ManyToManyField(Card, related_name="reservations")
+    percent = models.PositiveIntegerField(null=True)
+    created_at = models.DateTimeField()
+    until = models.DateTimeField(db_index=True)
+
+    class Meta:
+        ordering = ["-created_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.node} for {self.task}"
 
 
 class Event(models.Model):

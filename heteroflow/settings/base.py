@@ -253,6 +253,10 @@ SLEEP_SETTLE_S = env.float("SLEEP_SETTLE_S", default=3.0)
 WAKE_WAIT_S = env.float("WAKE_WAIT_S", default=120.0)
 WAKE_WAITERS = env.int("WAKE_WAITERS", default=2)
 WAKE_POLL_S = env.float("WAKE_POLL_S", default=0.5)
+# Loans of sleepers' cards end after so long where the lender's tenant names no minutes. Room that work of
+# lower priority left is kept for so long; within the pause nobody gives way twice, nor twice for one task.
+PREEMPTION_HOLD_S = env.float("PREEMPTION_HOLD_S", default=120.0)
+PREEMPTION_PAUSE_S = env.float("PREEMPTION_PAUSE_S", default=600.0)
 LOAN_MAX_S = env.float("LOAN_MAX_S", default=3600.0)
 # A card that its node no longer reports is lost after so long. Off lost nodes and cards no more tasks than so
 # many are taken within a minute: what is lost in crowds may be a fault of ours.

@@ -108,6 +108,7 @@ class TaskGroupAdmin(ReadOnlyAdmin):
                     ("parallelism", "world_size"),
                     ("min_replicas", "max_replicas"),
                     ("priority", "preemptible"),
+                    "lend",
                     ("enable_api", "gpu_memory_utilization"),
                     ("labels", "health_check"),
                     "inference_templates",

@@ -1,4 +1,5 @@
-"""The ledger of work: claims with the cards they hold, events, warnings. Written by services alone."""
+"""The ledger of work: claims with the cards they hold, kept room, events, warnings. Written by services
+alone."""
 
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
@@ -6,7 +7,7 @@ from unfold.decorators import display
 
 from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, to_the_second
 from apps.core import texts
-from apps.workloads.models import CardClaim, Claim, Event, GroupWarning
+from apps.workloads.models import CardClaim, Claim, Event, GroupWarning, Reservation
 
 
 class CardClaimRows(ReadOnlyRows):
@@ -24,6 +25,16 @@ class ClaimAdmin(ReadOnlyAdmin):
     search_fields = ["task__name", "task__public_id", "node__name"]
     list_select_related = ["task", "node"]
     inlines = [CardClaimRows]
+
+
+@admin.register(Reservation)
+class ReservationAdmin(ReadOnlyAdmin):
+    """Room that work of lower priority left: nobody but its task is placed there (SCHED-11)."""
+
+    list_display = ["task", "node", "percent", "created_at", "until"]
+    list_filter = ["node"]
+    search_fields = ["task__name", "task__public_id", "node__name"]
+    list_select_related = ["task", "node"]
 
 
 @admin.register(Event)

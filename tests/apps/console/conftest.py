@@ -15,7 +15,7 @@ from apps.routing.models import GatewayLoad, InferenceEndpoint, ModelRoute
 from apps.streams.models import LogChunk
 from apps.tenants.models import User
 from apps.usage.models import CardTime, UsageFile, UsageHost, UsageRecord
-from apps.workloads.models import Event, GroupWarning, Loan
+from apps.workloads.models import Event, GroupWarning, Loan, Reservation
 from tests import factories
 from tests.factories import NOW
 
@@ -51,6 +51,7 @@ def full(operator: User) -> dict[str, Any]:
     failed = factories.make_task(factories.make_group(tenant, member, state=State.FAILED), state=State.FAILED)
     claim = factories.make_claim(task, node, percent=50)
     Loan.objects.create(card=claim.cards.all()[0], borrower=failed, made_by="x", since=NOW, until=NOW)
+    Reservation.objects.create(task=failed, node=node, created_at=NOW, until=NOW)
     Event.objects.create(group=group, task=task, code="created", actor="x", to_state="pending", at=NOW)
     GroupWarning.objects.create(group=group, code="endpoint_without_port")
     ModelRoute.objects.create(tenant=tenant, model_name="tiny-model", group=group)
