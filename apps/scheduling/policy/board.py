@@ -6,6 +6,7 @@ A node is named by its place in `nodes`, a card by its row id.
 
 from collections.abc import Collection, Sequence
 
+from agent.contract.codes import Code
 from apps.scheduling.policy.capacity import CardRoom, NodeRoom
 from apps.scheduling.policy.registry import Filter, Refused, Score, load_filters, load_scores
 from apps.scheduling.policy.snapshot import CardHold, NodeView, Snapshot, TaskView
@@ -34,13 +35,24 @@ class Board:
         self._booked: list[tuple[int, NodeRoom]] = []  # (place, the node as it was before)
 
     def judge(
-        self, task: TaskView, place: int, without: Collection[int] = NOBODY
+        self,
+        task: TaskView,
+        place: int,
+        without: Collection[int] = NOBODY,
+        *,
+        lent: Collection[int] = NOBODY,
     ) -> "tuple[int, ...] | Refused":
         """The cards (row ids) that the task would get there by now, or the first check that refuses it.
 
         `without`: row ids of tasks whose holds are thought away. Room kept for the task itself counts as
-        nothing, room kept for others as theirs.
+        nothing, room kept for others as theirs. `lent`: of sleepers whose cards it would borrow; their tenants
+        stay on the card for the red line (SHARE-05).
         """
+        for card in self.rooms[place].cards:
+            for hold in card.holds:
+                if hold.task_id in lent and not self.snapshot.may_share(task.tenant_id, hold.tenant_id):
+                    return Refused(Code.RED_LINE)
+        without = {*without, *lent}
         room = self.rooms[place]
         gone = [
             (card, [hold for hold in card.holds if not _is_gone(hold, task, without)]) for card in room.cards
@@ -91,6 +103,10 @@ class Board:
         self._booked.append((place, room.copy()))
         self.touched.append(place)
         return room.take(task, [self._card(place, card) for card in cards], borrowed=borrowed)
+
+    def version(self, place: int) -> int:
+        """A number that is another one after each booking there, and after each that was taken back."""
+        return self.rooms[place].version
 
     def mark(self) -> int:
         """A point to come back to."""
