@@ -45,7 +45,7 @@ class Board:
         """The cards (row ids) that the task would get there by now, or the first check that refuses it.
 
         `without`: row ids of tasks whose holds are thought away. Room kept for the task itself counts as
-        nothing, room kept for others as theirs. `lent`: of sleepers whose cards it would borrow; their tenants
+        nothing, room kept for others as theirs. `lent`: sleepers whose cards it would borrow; their tenants
         stay on the card for the red line (SHARE-05).
         """
         for card in self.rooms[place].cards:
