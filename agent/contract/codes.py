@@ -69,6 +69,8 @@ class Code(StrEnum):
     REPLACEMENT_DROPPED = "replacement_dropped"
     NODE_REMOVED = "node_removed"
     INTERNAL = "internal"
+    STAGE_LOST = "stage_lost"
+    STAGE_GIVEN_UP = "stage_given_up"
     CARD_LOST = "card_lost"
     CARD_BUSY = "card_busy"
     CARD_QUARANTINED = "card_quarantined"

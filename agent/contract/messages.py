@@ -11,6 +11,10 @@ from __future__ import annotations
 import msgspec
 
 from agent.contract.codes import Reason
+from agent.contract.machine import CardHolder as CardHolder
+from agent.contract.machine import CardReport as CardReport
+from agent.contract.machine import EngineReport as EngineReport
+from agent.contract.machine import HostReport as HostReport
 from agent.contract.states import Desired, FileKind, Observed, Phase, RuntimeKind, TaskType
 
 CONTRACT_VERSION = 2
@@ -42,50 +46,6 @@ class JoinReply(msgspec.Struct, tag="joined"):
 # --- heartbeat ------------------------------------------------------------------------------------
 
 
-class CardHolder(msgspec.Struct):
-    """A process that holds memory of a card; `task_id` "" for one that is none of ours."""
-
-    pid: int
-    used_mb: int | None = None
-    task_id: str = ""
-
-
-class CardReport(msgspec.Struct):
-    """One accelerator card. Memory in MB (2**20 bytes); None where the card did not answer.
-    `quarantined`: memory of an attempt that ended is still held, by `held_by`; nothing starts there."""
-
-    uuid: str
-    index: int
-    vendor: str
-    model: str
-    vram_total_mb: int | None = None
-    vram_used_mb: int | None = None
-    temperature_c: int | None = None
-    utilization_percent: int | None = None
-    driver_version: str | None = None
-    compute_capability: str | None = None
-    mig_capable: bool = False
-    mps_capable: bool = False
-    quarantined: bool = False
-    held_by: list[CardHolder] = []
-
-
-class HostReport(msgspec.Struct):
-    cpu_count: int
-    memory_total_mb: int
-    memory_available_mb: int | None = None
-    cpu_percent: float | None = None
-    disk_used_percent: float | None = None
-
-
-class EngineReport(msgspec.Struct):
-    """An engine this node can run now; `version` None when it could not be read."""
-
-    name: str
-    version: str | None = None
-    image: str | None = None
-
-
 class RunningReport(msgspec.Struct):
     """One container or process of ours that exists on the node."""
 
@@ -113,7 +73,9 @@ class DoorTarget(msgspec.Struct, tag_field="kind", tag="door"):
 class HeartbeatRequest(msgspec.Struct, tag="heartbeat"):
     """Sent every 5 s. `incarnation` names this run of the agent (newest wins); `sequence` rises
     within it; `desired_hash` is of the desired list that the agent holds ("" for none).
-    `sent_at` is the node's clock in epoch seconds: lines to its door are dated by it."""
+    `sent_at` is the node's clock in epoch seconds: lines to its door are dated by it.
+    `volume_prefixes`: folders that it mounts from (AGENT-05). `host_ipc`: whether an engine of several cards
+    gets the host's IPC (AGENT-06). `images`: engines' images that lie there, by name:tag. None = not told."""
 
     incarnation: str
     started_at: float
@@ -133,6 +95,9 @@ class HeartbeatRequest(msgspec.Struct, tag="heartbeat"):
     port_range: tuple[int, int] = PORT_RANGE
     ports_in_use: list[int] = []
     agent_version: str = ""
+    volume_prefixes: list[str] | None = None
+    host_ipc: bool | None = None
+    images: list[str] | None = None
 
 
 class PortMapping(msgspec.Struct):
@@ -194,19 +159,6 @@ class FileOrder(msgspec.Struct):
     offset: int = 0
     version: str = ""
 
-class PipelineStage(msgspec.Struct, frozen=True):
-    """Which part of a pipeline an attempt is (PAR-03). `rank` 0 is the head, the only one that serves; of
-    `stages` in all, on `world_size` cards together. They meet at `master_host`:`master_port`, on the head's
-    node; `host` is where the other nodes reach this one."""
-
-    rank: int
-    stages: int
-    world_size: int
-    master_host: str
-    master_port: int
-    host: str
-
-
 
 class HeartbeatReply(msgspec.Struct, tag="desired"):
     """The whole list of this node. `complete` False (a partial list) removes nothing."""
@@ -232,9 +184,6 @@ HeartbeatAnswer = HeartbeatReply | HeartbeatUnchanged
 # --- claims ---------------------------------------------------------------------------------------
 
 
-    # With it, the container has the host's network and IPC, and listens at its host ports itself (AGENT-06).
-    # An agent that does not know the field is given none: it tells no `host_ipc`.
-    stage: PipelineStage | None = None
 class ClaimRequest(msgspec.Struct, tag="claim"):
     """May be repeated by the same run. `busy_ports` are ports of this attempt that something else of the
     node held until the agent gave up on them: those that are movable come back as others (AGENT-07)."""
@@ -243,6 +192,19 @@ class ClaimRequest(msgspec.Struct, tag="claim"):
     task_id: str
     attempt: int
     busy_ports: list[int] = []
+
+
+class PipelineStage(msgspec.Struct, frozen=True):
+    """Which part of a pipeline an attempt is (PAR-03). `rank` 0 is the head, the only one that serves; of
+    `stages` in all, on `world_size` cards together. They meet at `master_host`:`master_port`, on the head's
+    node; `host` is where the other nodes reach this one."""
+
+    rank: int
+    stages: int
+    world_size: int
+    master_host: str
+    master_port: int
+    host: str
 
 
 class TaskSpec(msgspec.Struct):
@@ -270,6 +232,9 @@ class TaskSpec(msgspec.Struct):
     pull_credentials: dict[str, str] | None = None
     # Opens the engine's own sleep routes where it has them, for the agent alone (AGENT-04, -17).
     sleep_enabled: bool = False
+    # With it, the container has the host's network and IPC, and listens at its host ports itself (AGENT-06).
+    # An agent that does not know the field is given none: it tells no `host_ipc`.
+    stage: PipelineStage | None = None
 
 
 class ClaimGranted(msgspec.Struct, tag="granted"):

@@ -18,18 +18,19 @@ import msgspec
 from agent.config import Settings
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import CardHolder, CardReport
-from agent.runtime import proctable
+from agent.gpu.ownership import (
+    Key,
+    Occupant,
+    Whose,
+    name_of_process,
+    owner_of_process,
+    start_of_process,
+    tell_whose,
+    unnamed_mb,
+)
 from agent.wholefile import write_whole
 
 log = logging.getLogger("agent.gpu")
-Key = tuple[str, int]  # task id, attempt
-
-
-class Occupant(msgspec.Struct, frozen=True):
-    """An attempt that runs here. `instance` is its runtime's handle: a container's id, where it has one."""
-
-    instance: str
-    gpu_uuids: list[str]
 
 
 class Seen(msgspec.Struct):
@@ -70,11 +71,13 @@ class CardGate:
         *,
         owner_of: Callable[[int, Mapping[Key, Occupant]], Key | None] | None = None,
         start_of: Callable[[int], int | None] | None = None,
+        name_of: Callable[[int], str] | None = None,
     ) -> None:
         self._settings = settings
         self._file = file
         self._owner_of = owner_of or owner_of_process
-        self._start_of = start_of or _start_of
+        self._start_of = start_of or start_of_process
+        self._name_of = name_of or name_of_process
         self._written = b""
         kept = self._load()
         self._cards = kept.cards
@@ -83,7 +86,7 @@ class CardGate:
         self.occupants: Callable[[], Mapping[Key, Occupant]] = dict  # set by whoever runs the attempts
 
     def look(self, cards: list[CardReport], now: float) -> list[CardReport]:
-        """Judge a reading that names all processes in `held_by`; the cards as they are told to the server."""
+        """Judge a reading; the cards as they are told to the server."""
         running = self.occupants()
         self._note_ends(running, now)
         for uuid in self._cards.keys() - {card.uuid for card in cards}:
@@ -121,8 +124,8 @@ class CardGate:
     def _judge(self, card: CardReport, running: Mapping[Key, Occupant], now: float) -> CardReport:
         state = self._cards.setdefault(card.uuid, CardState())
         here = {key: one for key, one in running.items() if card.uuid in one.gpu_uuids}
-        self._attribute(state, card, here)
-        rest = _rest_mb(card)
+        unseen = self._attribute(state, card, here)
+        rest = unnamed_mb(card)
         state.held_by = self._holders(state, card, rest, alone=not here)
         if not state.ended:
             if not here:
@@ -134,20 +137,28 @@ class CardGate:
         elif not state.quarantined and now - self._since[card.uuid] >= self._settings.card_free_s:
             state.quarantined = True
             log.error("card %s is in quarantine: its memory is held by %s", card.uuid, state.held_by)
+        owners = {one.pid: one.key for one in state.seen}
+        whose = Whose(owners, unseen, frozenset(here), state.rest_mb)
+        told = tell_whose(card, whose, slack_mb=self._settings.card_slack_mb, name_of=self._name_of)
         shown = state.held_by if state.quarantined else []
-        return msgspec.structs.replace(card, quarantined=state.quarantined, held_by=shown)
+        return msgspec.structs.replace(told, quarantined=state.quarantined, held_by=shown)
 
-    def _attribute(self, state: CardState, card: CardReport, here: Mapping[Key, Occupant]) -> None:
-        """Remember whose each process is, while that can be told: later its container is gone."""
+    def _attribute(self, state: CardState, card: CardReport, here: Mapping[Key, Occupant]) -> frozenset[int]:
+        """Remember whose each process is, while that can be told: later its container is gone. Returns those
+        that this machine knows nothing of."""
         known = {one.pid: one for one in state.seen}
         state.seen = []
-        for holder in card.held_by:
+        unseen = set()
+        for holder in card.processes or []:
             started = self._start_of(holder.pid)
             before = known.get(holder.pid)
             if before is not None and started in (None, before.start_ticks):
                 state.seen.append(before)
             elif started is not None and (key := self._owner_of(holder.pid, here)) is not None:
                 state.seen.append(Seen(holder.pid, started, key))
+            elif started is None:
+                unseen.add(holder.pid)
+        return frozenset(unseen)
 
     def _holders(
         self, state: CardState, card: CardReport, rest: int | None, *, alone: bool
@@ -155,14 +166,14 @@ class CardGate:
         """What still holds memory for attempts that ended; pid 0 where the driver names nobody."""
         whose = {one.pid: one.key for one in state.seen if one.key in state.ended}
         found = [
-            CardHolder(holder.pid, holder.used_mb, whose[holder.pid][0])
-            for holder in card.held_by
+            CardHolder(holder.pid, holder.used_mb, *whose[holder.pid])
+            for holder in card.processes or []
             if holder.pid in whose
         ]
         if found or not state.ended or not alone or rest is None or state.rest_mb is None:
             return found
         above = rest - state.rest_mb
-        return [CardHolder(0, above, state.ended[-1][0])] if above > self._settings.card_slack_mb else []
+        return [CardHolder(0, above, *state.ended[-1])] if above > self._settings.card_slack_mb else []
 
     def _free(self, uuid: str, state: CardState) -> None:
         state.seen = [one for one in state.seen if one.key not in state.ended]
@@ -209,33 +220,3 @@ class CardGate:
             log.error("%s can't be written: %s", self._file, error.strerror)
         else:
             self._written = text
-
-
-def _rest_mb(card: CardReport) -> int | None:
-    """Memory of a card that no listed process holds; None where that can't be told."""
-    if card.vram_used_mb is None:
-        return None
-    shares = [holder.used_mb for holder in card.held_by]
-    return None if None in shares else max(0, card.vram_used_mb - sum(share or 0 for share in shares))
-
-
-def _start_of(pid: int) -> int | None:
-    stat = proctable.read_stat(pid)
-    return None if stat is None else stat.start_ticks
-
-
-def owner_of_process(pid: int, running: Mapping[Key, Occupant]) -> Key | None:
-    """Which of these attempts a process belongs to: by its container, else by what its environment says."""
-    try:
-        groups = (proctable.PROC / str(pid) / "cgroup").read_text()
-    except (OSError, UnicodeDecodeError):
-        groups = ""
-    try:
-        entries = set((proctable.PROC / str(pid) / "environ").read_bytes().split(b"\0"))
-    except OSError:
-        entries = set()
-    for key, one in running.items():
-        said = {f"HETEROFLOW_TASK_ID={key[0]}".encode(), f"HETEROFLOW_ATTEMPT={key[1]}".encode()}
-        if one.instance in groups or said <= entries:
-            return key
-    return None

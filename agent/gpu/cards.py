@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from agent.contract.messages import CardHolder, CardReport
+from agent.gpu.topology import Near, read_topology
 
 with warnings.catch_warnings():
     # The package named pynvml is a shell that warns on import and then gives nvidia-ml-py's module.
@@ -29,8 +30,8 @@ class CardsUnknown(Exception):
 
 
 def read_cards(nvml: Any = pynvml) -> list[CardReport]:
-    """All NVIDIA cards of this node, each with the processes that hold memory of it, as far as the driver
-    names them; [] where no NVIDIA driver is installed.
+    """All NVIDIA cards of this node, each with the processes that hold memory of it, where the driver tells
+    (whose they are it does not know); [] where no NVIDIA driver is installed.
 
     Raises CardsUnknown when a driver is there but does not answer, or not for every card.
     """
@@ -42,7 +43,12 @@ def read_cards(nvml: Any = pynvml) -> list[CardReport]:
         raise CardsUnknown(f"NVML does not start: {error}") from error
     try:
         driver = _text(_value(nvml, nvml.nvmlSystemGetDriverVersion))
-        return [_read_card(nvml, index, driver) for index in range(nvml.nvmlDeviceGetCount())]
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        near = read_topology(nvml, handles, lambda read: _value(nvml, read))
+        return [
+            _read_card(nvml, index, handle, driver, where)
+            for index, (handle, where) in enumerate(zip(handles, near, strict=True))
+        ]
     except nvml.NVMLError as error:
         raise CardsUnknown(f"NVML does not answer: {error}") from error
     finally:
@@ -52,8 +58,7 @@ def read_cards(nvml: Any = pynvml) -> list[CardReport]:
             log.debug("NVML did not shut down: %s", error)
 
 
-def _read_card(nvml: Any, index: int, driver: str | None) -> CardReport:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+def _read_card(nvml: Any, index: int, handle: Any, driver: str | None, near: Near) -> CardReport:
     # Without its UUID a card has no identity: that is no answer, and raises.
     uuid = _text(nvml.nvmlDeviceGetUUID(handle)) or ""
     memory = _value(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
@@ -75,24 +80,28 @@ def _read_card(nvml: Any, index: int, driver: str | None) -> CardReport:
         compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
         mig_capable=mig is not None,
         mps_capable=capability is not None and tuple(capability) >= (7, 0),
-        held_by=_read_holders(nvml, handle),
+        processes=_read_processes(nvml, handle),
+        link_group=near.link_group,
+        pcie_root=near.pcie_root,
     )
 
 
-def _read_holders(nvml: Any, handle: Any) -> list[CardHolder]:
+def _read_processes(nvml: Any, handle: Any) -> list[CardHolder] | None:
     found = _value(nvml, lambda: list(nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
+    if found is None:
+        return None
     return [
         CardHolder(int(one.pid), None if one.usedGpuMemory is None else int(one.usedGpuMemory) // MB)
-        for one in found or []
+        for one in found
     ]
 
 
 def _value(nvml: Any, read: Callable[[], T]) -> T | None:
-    """One reading; None where the card does not offer it or does not answer."""
+    """One reading; None where card or driver does not offer it or does not answer."""
     try:
         return read()
     except nvml.NVMLError as error:
-        if not _is(nvml, error, "NVML_ERROR_NOT_SUPPORTED"):
+        if not _is(nvml, error, "NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_FUNCTION_NOT_FOUND"):
             log.warning("a value of a card could not be read: %s", error)
         return None
 

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import psutil
 
-from agent.config import Settings
+from agent.config import Settings, TpIpc
 from agent.contract.messages import CardReport, EngineReport, HostReport
+from agent.contract.states import RuntimeKind
 from agent.gpu.cardgate import CardGate
 from agent.gpu.cards import CardsUnknown, read_cards
 from agent.gpu.host import listening_ports, read_host
@@ -41,6 +43,7 @@ class NodeReadings:
         self._last: list[CardReport] = []
         self._reading: asyncio.Future[list[CardReport]] | None = None
         self._trouble = ""
+        psutil.cpu_percent(interval=None)  # its first answer is no measurement: each tells of the time since
 
     async def cards(self) -> tuple[list[CardReport], bool]:
         """The cards now; or those last known, without measured values, and True."""
@@ -62,7 +65,8 @@ class NodeReadings:
         if trouble != self._trouble:
             log.error("the cards are unknown: %s", trouble)
         self._trouble = trouble
-        blank = {"vram_used_mb": None, "temperature_c": None, "utilization_percent": None}
+        names = ("vram_used_mb", "temperature_c", "utilization_percent", "processes", "foreign_mb")
+        blank = dict.fromkeys(names)
         return [msgspec.structs.replace(card, **blank) for card in self._last], True
 
     def host(self) -> HostReport:
@@ -73,3 +77,13 @@ class NodeReadings:
 
     def engines(self, cards: list[CardReport]) -> list[EngineReport]:
         return self._runtime.probe_engines(cards)
+
+    def images(self) -> list[str] | None:
+        return self._runtime.engine_images()
+
+    def volume_prefixes(self) -> list[str]:
+        return list(self._settings.allowed_volume_prefixes)
+
+    def host_ipc(self) -> bool:
+        """Engines that are processes share the host's in any case."""
+        return self._settings.runtime is RuntimeKind.PROCESS or self._settings.tp_ipc is TpIpc.HOST

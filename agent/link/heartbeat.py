@@ -49,6 +49,12 @@ class Readings(Protocol):
 
     def engines(self, cards: list[CardReport]) -> list[EngineReport]: ...
 
+    def images(self) -> list[str] | None: ...
+
+    def volume_prefixes(self) -> list[str]: ...
+
+    def host_ipc(self) -> bool: ...
+
 
 class Heartbeat:
     """`look` sends one now; `run` sends for ever. Raises Superseded out of `run`."""
@@ -85,6 +91,7 @@ class Heartbeat:
         self._wall = wall
         self._sequence = 0
         self._engines: list[EngineReport] = []
+        self._images: list[str] | None = None
         self._trouble = ""
         self._look = asyncio.Event()
         # Told to the agent's metrics: what came back, when the last answer did (monotonic seconds), and
@@ -141,6 +148,7 @@ class Heartbeat:
         self.cards = (len(cards), unknown)
         if self._sequence % self._settings.engine_probe_heartbeats == 0:
             self._engines = self._readings.engines(cards)
+            self._images = self._readings.images()
         self._sequence += 1
         return HeartbeatRequest(
             incarnation=self._incarnation.id,
@@ -159,4 +167,7 @@ class Heartbeat:
             port_range=self._settings.port_range,
             ports_in_use=self._readings.ports_in_use(),
             agent_version=self._agent_version,
+            volume_prefixes=self._readings.volume_prefixes(),
+            host_ipc=self._readings.host_ipc(),
+            images=self._images,
         )

@@ -98,6 +98,10 @@ class Runtime(Protocol):
         """Engines that this node can run now; `cards` None when they are unknown."""
         ...
 
+    def engine_images(self) -> list[str] | None:
+        """Images of engines that lie here, by name:tag; None where it runs none."""
+        ...
+
     def clean_left_overs(self) -> list[str]:
         """At the agent's start: end or adopt what an earlier run left. Returns names, for the log."""
         ...

@@ -19,6 +19,7 @@ import psutil
 from agent.config import Settings
 from agent.contract.messages import CardReport, EngineReport, TaskSpec
 from agent.contract.states import Phase, RuntimeKind
+from agent.engines.catalog import engine_from_image
 from agent.identity import StateDir
 from agent.runtime import docker_pins
 from agent.runtime.base import Adopted, Exit, Instance, Kept, PortBusy, Starting, StartRefused
@@ -103,6 +104,9 @@ class DockerRuntime:
                 self._told_copies.add(hint)
                 log.warning("%s", hint)
         return found
+
+    def engine_images(self) -> list[str] | None:
+        return sorted(tag for tag in self._watch.tags() if engine_from_image(tag))
 
     def adoptable(self) -> list[Adopted]:
         ready: list[Adopted] = []

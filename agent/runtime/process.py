@@ -62,6 +62,9 @@ class ProcessRuntime:
             found.append(EngineReport(name="vllm", version=version))
         return found
 
+    def engine_images(self) -> list[str] | None:
+        return None
+
     def answers(self) -> bool:
         return True
 

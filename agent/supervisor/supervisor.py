@@ -17,7 +17,7 @@ from agent.config import Settings
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import RunningReport
 from agent.contract.states import Desired, Observed, Phase
-from agent.gpu.cardgate import Occupant
+from agent.gpu.ownership import Occupant
 from agent.runtime.base import Runtime
 from agent.supervisor.attempt import ALIVE, STARTED, Attempt, Stage
 from agent.supervisor.claiming import ClaimCall, Claiming

@@ -95,6 +95,9 @@ class FakeRuntime:
     def probe_engines(self, cards: list[CardReport] | None) -> list[EngineReport]:
         return []
 
+    def engine_images(self) -> list[str] | None:
+        return None
+
     def clean_left_overs(self) -> list[str]:
         return []
 

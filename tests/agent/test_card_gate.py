@@ -12,7 +12,8 @@ import pytest
 from agent.contract.codes import Code, reason
 from agent.contract.messages import CardHolder, CardReport
 from agent.contract.states import Observed, Phase
-from agent.gpu.cardgate import CardGate, Key, Occupant, owner_of_process
+from agent.gpu.cardgate import CardGate
+from agent.gpu.ownership import Key, Occupant, owner_of_process
 from tests.agent.fakes import World, make_settings, make_spec
 
 pytestmark = pytest.mark.req("AGENT-06")
@@ -38,6 +39,7 @@ class Card:
             self.folder / "cards.json",
             owner_of=self._owner_of,
             start_of=lambda pid: self.starts.get(pid, 7),
+            name_of=lambda pid: f"program-{pid}",
         )
         self.gate.occupants = lambda: self.running
 
@@ -48,11 +50,15 @@ class Card:
     def run(self, *keys: Key) -> None:
         self.running = {key: Occupant(f"container-{key[0]}", ["GPU-1"]) for key in keys}
 
-    def read(self, *holders: CardHolder, used_mb: int | None = None, after_s: float = 5.0) -> CardReport:
+    def read(
+        self, *holders: CardHolder, used_mb: int | None = None, after_s: float = 5.0, named: bool = True
+    ) -> CardReport:
+        """`named` False: the driver does not tell who holds memory."""
         self.now += after_s
         used = sum(holder.used_mb or 0 for holder in holders) + 300 if used_mb is None else used_mb
+        processes = list(holders) if named else None
         (told,) = self.gate.look(
-            [CardReport("GPU-1", 0, "nvidia", "L20", 46068, used, held_by=list(holders))], self.now
+            [CardReport("GPU-1", 0, "nvidia", "L20", 46068, used, processes=processes)], self.now
         )
         return told
 
@@ -101,7 +107,7 @@ def test_memory_that_no_process_is_named_for_is_waited_for_as_well(card: Card) -
     card.read(STRANGER, used_mb=3300 + 9000)  # the driver frees late
     assert card.busy
     told = card.read(STRANGER, used_mb=3300 + 9000, after_s=60)
-    assert told.quarantined and told.held_by == [CardHolder(0, 9000, "task-a")]
+    assert told.quarantined and told.held_by == [CardHolder(0, 9000, "task-a", 1)]
     # A stranger that came meanwhile is listed, and so no matter.
     assert not card.read(STRANGER, CardHolder(901, 20000)).quarantined
     assert not card.busy
@@ -110,7 +116,7 @@ def test_memory_that_no_process_is_named_for_is_waited_for_as_well(card: Card) -
 def test_held_for_long_is_quarantine_with_the_owners_pid_until_it_is_free(card: Card) -> None:
     card.quarantine()
     told = card.read(STRANGER, CardHolder(100, 9000))
-    assert told.quarantined and told.held_by == [CardHolder(100, 9000, "task-a")]
+    assert told.quarantined and told.held_by == [CardHolder(100, 9000, "task-a", 1)]
     assert card.gate.hindrance(["GPU-1"], card.now) == reason(
         Code.CARD_BUSY, card="GPU-1", used_mb=9000, pid=100
     )

@@ -44,7 +44,7 @@ def test_cards_as_the_driver_tells_them(fake_cards: FakeCards) -> None:
             "cc": "8.9",
             "holders": "4711:700,4712:324",
         },
-        {"uuid": "GPU-b", "name": "Tesla V100", "mem": 16384, "cc": "7.0"},
+        {"uuid": "GPU-b", "name": "Tesla V100", "mem": 16384, "cc": "7.0", "untold": 1},
     )
     first, second = read(fake_cards)
     assert first == {
@@ -61,14 +61,31 @@ def test_cards_as_the_driver_tells_them(fake_cards: FakeCards) -> None:
         "mig_capable": True,
         "mps_capable": True,
         "quarantined": False,
-        "held_by": [
-            {"pid": 4711, "used_mb": 700, "task_id": ""},
-            {"pid": 4712, "used_mb": 324, "task_id": ""},
+        "held_by": [],
+        "processes": [
+            {"pid": 4711, "used_mb": 700, "task_id": "", "attempt": 0, "name": ""},
+            {"pid": 4712, "used_mb": 324, "task_id": "", "attempt": 0, "name": ""},
         ],
+        "foreign_mb": None,
+        "link_group": None,
+        "pcie_root": "",
     }
-    assert second["held_by"] == []
+    assert second["processes"] is None
     assert (second["uuid"], second["mig_capable"], second["compute_capability"]) == ("GPU-b", False, "7.0")
     fake_cards.have({"uuid": "GPU-a"}, {"uuid": "GPU-b", "lost": 1})
     assert read(fake_cards) == "unknown"  # and not one card less
     fake_cards.lose_driver()
     assert read(fake_cards) == []
+
+
+@pytest.mark.req("SCHED-03")
+@pytest.mark.slow
+def test_which_cards_are_near_each_other(fake_cards: FakeCards) -> None:
+    fake_cards.have(*({"link": link, "root": root} for link, root in [(0, 0), (1, 0), (0, 1), (1, 1)]))
+    told = read(fake_cards)
+    assert [(card["link_group"], card["pcie_root"]) for card in told] == [  # type: ignore[index]
+        (None, "0"),
+        (1, "0"),
+        (None, "2"),
+        (1, "2"),
+    ]

@@ -69,6 +69,15 @@ class Readings:
     def ports_in_use(self) -> list[int]:
         return []
 
+    def images(self) -> list[str]:
+        return ["vllm/vllm-openai:v0.9.1"]
+
+    def volume_prefixes(self) -> list[str]:
+        return ["/data"]
+
+    def host_ipc(self) -> bool:
+        return False
+
     def engines(self, cards: list[CardReport]) -> list[EngineReport]:
         return []
 

@@ -104,3 +104,20 @@ def test_hash_tells_another_wish(listed: list[DesiredTask]) -> None:
     flipped = Desired.STOP if first.desired is Desired.RUN else Desired.RUN
     changed = [msgspec.structs.replace(first, desired=flipped), *listed[1:]]
     assert wire.hash_desired(listed) != wire.hash_desired(changed)
+
+
+def test_a_heartbeat_from_before_whose_memory_it_is_was_told() -> None:
+    """An agent of today's version that is a build behind, and one of the version before (OPS-11)."""
+    raw = golden("heartbeat_door")
+    for name in ("volume_prefixes", "host_ipc", "images"):
+        del raw[name]
+    for card in raw["cards"]:
+        for name in ("processes", "foreign_mb", "link_group", "pcie_root"):
+            del card[name]
+        for holder in card["held_by"]:
+            del holder["attempt"], holder["name"]
+    told = wire.decode(json.dumps(raw).encode(), messages.HeartbeatRequest)
+    assert (told.volume_prefixes, told.host_ipc, told.images) == (None, None, None)
+    (card,) = told.cards
+    assert (card.processes, card.foreign_mb, card.link_group, card.pcie_root) == (None, None, None, "")
+    assert card.held_by == [messages.CardHolder(pid=4711, used_mb=900, task_id="task-k3m5q7aaaabbbbcc")]

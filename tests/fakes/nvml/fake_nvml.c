@@ -5,8 +5,11 @@
  *     driver=580.95.05
  *     gpu;uuid=GPU-1;name=NVIDIA L20;mem=46068;used=1024;util=7;temp=40;cc=8.9;mig=0
  *     gpu;uuid=GPU-2;lost=1;holders=4711:2048,4712:512
+ *     gpu;uuid=GPU-3;link=1;root=2;untold=1
  * Memory in MiB. No file: no driver is loaded. An empty one: a driver without cards. lost=1: the card
- * has fallen off the bus, and every call about it says so. holders: process ids, each with its memory.
+ * has fallen off the bus, and every call about it says so. holders: process ids, each with its memory;
+ * untold=1: the driver does not tell them. Cards of one link (not 0) are joined by NVLink; those of one root
+ * are on one PCIe root, and without a root no question about places is offered.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -20,9 +23,9 @@ enum answer { FINE = 0, BAD_ARGUMENT = 2, NOT_OFFERED = 3, BUFFER_SHORT = 7, NO_
 
 struct card {
     char uuid[96], name[96];
-    unsigned util, temp, major, minor, mig;
+    unsigned util, temp, major, minor, mig, link, untold;
     unsigned long long mem, used;
-    int lost;
+    int lost, root;
     struct { unsigned pid; unsigned long long used; } holders[HOLDERS];
     unsigned holder_count;
 };
@@ -43,6 +46,9 @@ static void set_field(struct card *card, const char *name, const char *value) {
     if (!strcmp(name, "temp")) card->temp = (unsigned)atoi(value);
     if (!strcmp(name, "mig")) card->mig = (unsigned)atoi(value);
     if (!strcmp(name, "lost")) card->lost = atoi(value);
+    if (!strcmp(name, "link")) card->link = (unsigned)atoi(value);
+    if (!strcmp(name, "root")) card->root = atoi(value);
+    if (!strcmp(name, "untold")) card->untold = (unsigned)atoi(value);
     if (!strcmp(name, "holders")) {
         int taken = 0;
         unsigned long long mib;
@@ -77,6 +83,7 @@ static int read_file(void) {
                 memset(card, 0, sizeof *card);
                 card->mem = 24576 * MIB;
                 card->major = 8;
+                card->root = -1;
                 snprintf(card->name, sizeof card->name, "NVIDIA Fake");
                 snprintf(card->uuid, sizeof card->uuid, "GPU-fake-%d", card_count++);
             }
@@ -160,11 +167,20 @@ int nvmlDeviceGetMigMode(struct card *card, unsigned *current, unsigned *pending
     ABOUT(card, *current = *pending = card->mig; if (card->major < 8) answer = NOT_OFFERED);
 }
 
+int nvmlDeviceGetP2PStatus(struct card *card, struct card *other, unsigned about, unsigned *status) {
+    ABOUT(card, *status = about == 2 && card->link && card->link == other->link ? 0 : 5);
+}
+int nvmlDeviceGetTopologyCommonAncestor(struct card *card, struct card *other, unsigned *level) {
+    ABOUT(card, *level = card->root == other->root ? 20 : 50;
+          if (card->root < 0 || other->root < 0) answer = NOT_OFFERED);
+}
+
 struct process { unsigned pid; unsigned long long used; unsigned gpu_instance, compute_instance; };
 
 int nvmlDeviceGetComputeRunningProcesses_v3(struct card *card, unsigned *room, struct process *out) {
     int answer = begin_with(card);
     unsigned had = *room;
+    if (!answer && card->untold) answer = NOT_OFFERED;
     if (answer) return finish(answer);
     *room = card->holder_count;
     if (had < card->holder_count) return finish(BUFFER_SHORT);
