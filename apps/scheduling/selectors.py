@@ -5,8 +5,9 @@ Owns nothing. Waiting tasks come first: where there are none, nothing else is re
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import reduce
 from typing import Any
 
 from django.conf import settings
@@ -23,6 +24,32 @@ from apps.workloads.selectors import choose_engine
 
 log = logging.getLogger("heteroflow.scheduling")
 
+# What `_task_view` reads of a task.
+_COLUMNS = (
+    "pk",
+    "public_id",
+    "version",
+    "group__tenant_id",
+    "group_id",
+    "group__priority",
+    "created_at",
+    "group__task_type",
+    "gpu_required",
+    "gpu_type",
+    "estimated_gpu_memory_mb",
+    "group__gpu_memory_utilization",
+    "engine",
+    "group__labels",
+    "group__inference_templates",
+    "template_index",
+    "node_refusals",
+    "image",
+    "command",
+    "ports",
+    "attempt",
+    "not_before",
+)
+
 
 def load_snapshot(now: datetime) -> Snapshot | None:
     """All that a decision rests on; None where no task waits (one statement)."""
@@ -34,6 +61,24 @@ def load_snapshot(now: datetime) -> Snapshot | None:
 def load_snapshot_of(task_ids: list[int], now: datetime) -> Snapshot:
     """The same for tasks that run, as if they waited: where else could they go (LIFE-09)?"""
     return _snapshot(_task_views(Task.objects.filter(pk__in=task_ids)), now)
+
+
+def load_snapshot_with(would_be: Iterable[Task], now: datetime) -> Snapshot:
+    """The same for tasks that are not written, behind all that wait before them (SVC-15)."""
+    views = tuple(view_of(task) for task in would_be)
+    lowest = min((view.priority for view in views), default=0)
+    waiting = Task.objects.filter(
+        state=State.PENDING,
+        desired=Desired.RUN,
+        group__deleted_at__isnull=True,
+        group__priority__gte=lowest,  # who comes after them takes nothing from them
+    )
+    return _snapshot(_task_views(waiting) + views, now)
+
+
+def view_of(task: Task) -> TaskView:
+    """The view of a task that need not be written; its row id must differ from all that are."""
+    return _task_view({name: reduce(getattr, name.split("__"), task) for name in _COLUMNS})
 
 
 def _snapshot(tasks: tuple[TaskView, ...], now: datetime) -> Snapshot:
@@ -54,30 +99,7 @@ def _snapshot(tasks: tuple[TaskView, ...], now: datetime) -> Snapshot:
 
 
 def _task_views(wanted: QuerySet[Task]) -> tuple[TaskView, ...]:
-    rows = wanted.order_by("pk").values(
-        "pk",
-        "public_id",
-        "version",
-        "group__tenant_id",
-        "group_id",
-        "group__priority",
-        "created_at",
-        "group__task_type",
-        "gpu_required",
-        "gpu_type",
-        "estimated_gpu_memory_mb",
-        "group__gpu_memory_utilization",
-        "engine",
-        "group__labels",
-        "group__inference_templates",
-        "template_index",
-        "node_refusals",
-        "image",
-        "command",
-        "ports",
-        "attempt",
-        "not_before",
-    )
+    rows = wanted.order_by("pk").values(*_COLUMNS)
     views = []
     for row in rows:
         try:
