@@ -5,6 +5,9 @@ The gateway stands before Django because Django's handler costs more than a whol
 (docs/adr/0002).
 """
 
+import asyncio
+import signal
+import threading
 from typing import Any
 
 from channels.auth import AuthMiddlewareStack
@@ -68,6 +71,9 @@ class Application:
                 except OSError as error:  # its folder can't be written: nothing may be served unrecorded
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     return
+                # Calls end while the rest goes on: whoever supervises us ends the engines after them.
+                if threading.current_thread() is threading.main_thread():
+                    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.gateway.drain)
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self.gateway.shutdown()

@@ -122,12 +122,14 @@ class ProductionStack(Stack):
 
 
 @contextmanager
-def running_production(*, true_durations: bool = False, **environment: str) -> Iterator[ProductionStack]:
-    """A started stack; gone afterwards. Inside, this process believes its certificate. With
-    `true_durations` its periods are those of an installation."""
+def running_production(
+    *, layers: int = 2, true_durations: bool = False, **environment: str
+) -> Iterator[ProductionStack]:
+    """A started stack; gone afterwards. Inside, this process believes its certificate. More `layers` make
+    the model slower; with `true_durations` its periods are those of an installation."""
     folder = Path(tempfile.mkdtemp(prefix="heteroflow-production-"))
     folder.chmod(0o711)  # PostgreSQL's account passes through
-    model = make_tiny_model(folder / "made", layers=2).rename(folder / "tiny.gguf")
+    model = make_tiny_model(folder / "made", layers=layers).rename(folder / "tiny.gguf")
     port, data_dir = free_port(), folder / "data"
     place = {"PORT": str(port), "DATA_DIR": str(data_dir)}
     periods = {} if true_durations else {**SHORT_PERIODS, **LOOP_PERIODS}

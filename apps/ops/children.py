@@ -85,9 +85,13 @@ class Child:
         self.due_at = None
         self.send(self.program.stop_signal)
 
+    def runs(self) -> bool:
+        """Whether its process is there now."""
+        return self.process is not None and self.process.poll() is None
+
     def send(self, number: int) -> None:
         """Send a signal, where it runs."""
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None and self.runs():
             self.process.send_signal(number)
 
     def wait_or_kill(self, hurry: threading.Event) -> None:

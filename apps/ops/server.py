@@ -49,9 +49,7 @@ class EmbeddedServer:
         drain_s: float,
         ticks_at_once: int,
         trusted_proxies: list[str],
-        drain: Callable[[], None] = lambda: None,
     ) -> None:
-        self.drain = drain
         self.celery = celery
         self.broken = False
         self.web = QuietServer(
@@ -89,8 +87,6 @@ class EmbeddedServer:
         warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous")
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        # Calls end while the rest goes on: whoever supervises us ends the engines after them.
-        signal.signal(signal.SIGUSR1, lambda number, frame: self.drain())
         self._start_thread("celery-worker", self.worker.start)
         self._start_thread("celery-beat", self.beat.start)
         Collector().start()

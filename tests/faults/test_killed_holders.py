@@ -23,8 +23,8 @@ import pytest
 from apps.core import ticks
 from tests.apps.alerts.receiver import Receiver, receiver
 from tests.postgres import running_cluster
-from tests.production.steady import steady_clock_of
 from tests.stack import ROOT, clean_environment, until
+from tests.steady import steady_clock_of
 
 pytestmark = [pytest.mark.slow]
 

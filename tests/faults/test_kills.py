@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from tests.fakes.tiny_model import ANSWER
+from tests.production_stack import running_production
 from tests.stack import ROOT, Stack, new_stack, processes_of, running_stack, until
 
 pytestmark = [pytest.mark.slow]
@@ -130,8 +131,10 @@ def test_asked_to_end_it_ends_every_child_in_time(tmp_path: Path, ending: signal
 
 
 @pytest.mark.req("OPS-01")
-def test_asked_to_end_it_lets_a_running_stream_end_before_its_engine(tmp_path: Path) -> None:
-    with running_stack(tmp_path, layers=SLOW_LAYERS, DRAIN_S="60") as stack:
+@pytest.mark.parametrize("profile", ["embedded", "production"])
+def test_asked_to_end_it_lets_a_running_stream_end_before_its_engine(tmp_path: Path, profile: str) -> None:
+    slow = {"layers": SLOW_LAYERS, "DRAIN_S": "60"}
+    with running_stack(tmp_path, **slow) if profile == "embedded" else running_production(**slow) as stack:
         assert stack.process is not None
         stream = stack.openai().chat.completions.create(
             model="tiny",
@@ -145,7 +148,7 @@ def test_asked_to_end_it_lets_a_running_stream_end_before_its_engine(tmp_path: P
         stack.process.terminate()
         reasons = [part.choices[0].finish_reason for part in parts if part.choices]
         assert reasons[-1] == "length"
-        assert stack.process.wait(timeout=30) == 0
+        assert stack.process.wait(timeout=60) == 0
         assert not processes_of(stack.data_dir)
 
 

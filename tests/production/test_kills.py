@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.production.steady import SteadyClock, steady_clock_of
 from tests.production.traffic import Traffic, traffic_of
 from tests.production_stack import PERIODS, ProductionStack
 from tests.stack import until
+from tests.steady import SteadyClock, steady_clock_of
 
 pytestmark = pytest.mark.req("OPS-06")
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from apps.ops.rest import Api
-from tests.production.steady import SteadyClock, steady_clock_of
 from tests.production.test_kills import IMAGE, await_every_loop
 from tests.production_stack import ProductionStack, pause
 from tests.stack import until
+from tests.steady import SteadyClock, steady_clock_of
 
 pytestmark = pytest.mark.req("OPS-06")
 

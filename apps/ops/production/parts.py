@@ -85,6 +85,11 @@ def servers(place: Place, environ: Mapping[str, str], *, drain_s: float, at_once
     return [Program(name, line, seen, stop_s) for name, line, stop_s in lines]
 
 
+def gateways(place: Place) -> dict[str, int]:
+    """The port of each process that serves calls, by the name of its program."""
+    return {f"asgi-{number + 1}": port for number, port in enumerate(place.asgi_ports)}
+
+
 def front(place: Place) -> Program:
     """The front proxy."""
     return Program(

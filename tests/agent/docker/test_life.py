@@ -2,7 +2,6 @@
 
 import json
 import socket
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -66,11 +65,10 @@ def test_whole_life_of_an_engine(bench: Bench) -> None:
     assert list(there["NetworkSettings"]["Networks"]) == [spec.task_id]
     assert network["Name"] == spec.task_id
 
-    before = time.monotonic()
     bench.runtime.terminate(instance)
     ended = bench.end(instance)
+    # by itself, at the first word: a kill would be 137
     assert (ended.exit_code, ended.out_of_memory, ended.vanished) == (0, False, False)
-    assert time.monotonic() - before < 8
     assert "listening on" in bench.log(instance)
     bench.runtime.forget(instance)
     wait_for(lambda: not bench.mine() and not bench.networks(), "container and network are removed")

@@ -22,6 +22,7 @@ from agent.door.targets import find_in
 from agent.supervisor.health import Work
 from tests.agent.fakes import World, make_settings
 from tests.fakes.door import KEY, SECRET_SHA256, RunningDoor, knock, line_for, ping_for
+from tests.steady import steady_clock_of_the_loop
 
 pytestmark = pytest.mark.req("AGENT-16")
 MB = 1024 * 1024
@@ -88,7 +89,7 @@ async def door(engine_port: int, tmp_path: Path) -> AsyncIterator[RunningDoor]:
 async def hear(reader: asyncio.StreamReader) -> bytes:
     """Everything until the end of the connection."""
     try:
-        return await asyncio.wait_for(reader.read(-1), 10)
+        return await asyncio.wait_for(reader.read(-1), 60)
     except ConnectionError:
         return b"(reset)"
 
@@ -288,13 +289,13 @@ async def test_a_line_without_end_is_refused_at_its_limit(door: RunningDoor) -> 
 
 
 async def test_silence_and_plain_text_end_at_the_deadline(door: RunningDoor) -> None:
-    begun = time.monotonic()
-    silent, _ = await knock(door.port)
-    plain, writer = await asyncio.open_connection("127.0.0.1", door.port)
-    writer.write(line_for())  # without TLS
-    assert await hear(silent) == NO
-    assert NO not in await hear(plain)
-    assert time.monotonic() - begun < 5
+    async with steady_clock_of_the_loop() as clock:
+        silent, _ = await knock(door.port)
+        plain, writer = await asyncio.open_connection("127.0.0.1", door.port)
+        writer.write(line_for())  # without TLS
+        assert await hear(silent) == NO
+        assert NO not in await hear(plain)
+        assert clock.now() < 5
     assert door.door.counts["late"] == 1
 
 
@@ -315,7 +316,7 @@ async def test_connections_are_bounded_and_strangers_keep_nobody_out(
         strangers = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(10)]
         first = [await knock(door.port, line_for()) for _ in range(2)]
         for reader, _ in first:
-            assert await asyncio.wait_for(reader.readline(), 3) == OK
+            assert await asyncio.wait_for(reader.readline(), 60) == OK
         third, _ = await knock(door.port, line_for())
         assert await hear(third) == NO
         assert door.door.counts["full"] == 1

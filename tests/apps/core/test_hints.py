@@ -57,7 +57,7 @@ def test_a_hanging_broker_holds_nobody_and_what_does_not_fit_is_counted(broker: 
     started = time.monotonic()
     for _ in range(hints.QUEUE_LENGTH + 25):
         hints.kick("more")
-    assert time.monotonic() - started < 5  # a second each would be 1025 s
+    assert time.monotonic() - started < 100  # a second each would be 1025 s
     assert hints.dropped() - before == 25
 
     broker.open.set()

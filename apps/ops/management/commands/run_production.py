@@ -25,6 +25,7 @@ from apps.core.clock import utc_now
 from apps.ops import first_start, greeting
 from apps.ops.children import Child, Program
 from apps.ops.demo_run import DemoRun
+from apps.ops.draining import drain_gateways
 from apps.ops.engine_ports import hold_range
 from apps.ops.layout import Layout
 from apps.ops.preflight import NotReady
@@ -59,13 +60,21 @@ class Command(BaseCommand):
         servers = parts.servers(place, os.environ, drain_s=settings.DRAIN_S, at_once=settings.TICKS_AT_ONCE)
         node = parts.agent(str(self.layout.agent_config), os.environ, settings.AGENT_STOP_S)
         api = Api(self.base_url, timeout_s=2.0)
+        serving = self._children(servers)
+        gateways = [
+            (child, direct(port))
+            for name, port in parts.gateways(place).items()
+            for child in serving
+            if child.program.name == name
+        ]
         stores = Stage(self._children(parts.stores(place)), ready=stores_answer)
         stages = [
             stores,
             Stage(
-                self._children(servers),
+                serving,
                 prepare=lambda: self._prepare(place),
                 ready=lambda: servers_answer(place),
+                drain=lambda hurry: drain_gateways(gateways, settings.DRAIN_S, hurry),
             ),
             Stage(self._children([parts.front(place)]), ready=lambda: api.answers("/readyz")),
             Stage(self._children([node])),
@@ -139,7 +148,12 @@ def stores_answer() -> bool:
 def servers_answer(place: Place) -> bool:
     """Whether every web process can serve."""
     ports = [*place.wsgi_ports, *place.asgi_ports]
-    return all(Api(f"http://127.0.0.1:{port}", timeout_s=2.0).answers("/readyz") for port in ports)
+    return all(direct(port).answers("/readyz") for port in ports)
+
+
+def direct(port: int) -> Api:
+    """A web process of this machine, past the front proxy."""
+    return Api(f"http://127.0.0.1:{port}", timeout_s=2.0)
 
 
 def ensure_database() -> None:

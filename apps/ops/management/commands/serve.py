@@ -34,7 +34,6 @@ class Command(BaseCommand):
             drain_s=settings.DRAIN_S,
             ticks_at_once=settings.TICKS_AT_ONCE,
             trusted_proxies=settings.TRUSTED_PROXIES,
-            drain=application.gateway.drain,
         )
         # One connection that stays, made now that Celery has closed all others: else the last one to
         # close, at each idle moment, would write the whole write-ahead log back.

@@ -4,10 +4,8 @@ The checks before Django's settings are in apps/ops/prelaunch.py, which manage.p
 """
 
 import os
-import signal
 import sys
 import threading
-import time
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -21,14 +19,13 @@ from apps.ops import docker_run, first_start, greeting, prelaunch
 from apps.ops.agent_environment import agent_environment
 from apps.ops.children import Child, Program
 from apps.ops.demo_run import DemoRun
+from apps.ops.draining import drain_gateways
 from apps.ops.engine_ports import hold_range
 from apps.ops.layout import Layout
 from apps.ops.preflight import NotReady
 from apps.ops.rest import Api
 from apps.ops.supervisor import Printer, Stage, Supervisor
 from apps.tenants.scope import viewer_of
-
-DRAIN_LOOK_S = 0.1
 
 
 class Command(BaseCommand):
@@ -100,19 +97,13 @@ class Command(BaseCommand):
             stop_s=settings.AGENT_STOP_S,
         )
         serving = Child(server, os.getpid(), say)
-
-        def drain(hurry: threading.Event) -> None:
-            if not api.answers("/readyz/gateway"):
-                return  # it serves no call
-            serving.send(signal.SIGUSR1)
-            give_up_at = time.monotonic() + settings.DRAIN_S
-            while time.monotonic() < give_up_at and not api.answers("/readyz/drained"):
-                if hurry.wait(DRAIN_LOOK_S):
-                    return
-
         supervisor = Supervisor(
             [
-                Stage([serving], ready=lambda: api.answers("/readyz"), drain=drain),
+                Stage(
+                    [serving],
+                    ready=lambda: api.answers("/readyz"),
+                    drain=lambda hurry: drain_gateways([(serving, api)], settings.DRAIN_S, hurry),
+                ),
                 Stage([Child(agent, os.getpid(), say)]),
             ]
         )
