@@ -16,7 +16,7 @@ from apps.core import hints
 from apps.core.leases import Held, LeaseLost
 from apps.core.ticks import tick
 from apps.scheduling.placements import placement_of
-from apps.scheduling.policy.decide import Planner, in_order
+from apps.scheduling.policy.decide import Planner
 from apps.scheduling.policy.plan import Placed, Plan
 from apps.scheduling.selectors import load_snapshot
 from apps.workloads import services
@@ -51,11 +51,8 @@ def place(lease: Held, now: datetime) -> dict[str, Any]:
         return {"waiting": 0}
     started, pulse = time.monotonic(), _Pulse(lease)
     planner = Planner(snapshot, breathe=pulse, fatal=(LeaseLost, DatabaseError))
-    tasks = in_order(snapshot.tasks)
-    placed = clashed = refused = looked_at = 0
-    for start in range(0, len(tasks), settings.COMMIT_SLICE):
-        portion = tasks[start : start + settings.COMMIT_SLICE]
-        plan = planner.place(portion, now)
+    placed = clashed = refused = 0
+    while (plan := planner.portion(settings.COMMIT_SLICE, now)) is not None:
         for task_id, error in plan.broken.items():
             log.error("task row %s can not be judged; the others go on", task_id, exc_info=error)
         pulse()
@@ -64,17 +61,16 @@ def place(lease: Held, now: datetime) -> dict[str, Any]:
         placed += len(moved)
         clashed += len(plan.placements) - len(moved)
         refused += len(plan.refusals)
-        looked_at += len(portion)
         if time.monotonic() - started > settings.SCHEDULING_BUDGET_S:
             hints.kick("scheduling.place")
             break
         pulse()
     return {
-        "waiting": len(tasks),
+        "waiting": len(snapshot.tasks),
         "placed": placed,
         "refused": refused,
         "clashed": clashed,
-        "left": len(tasks) - looked_at,
+        "left": planner.left,
     }
 
 

@@ -1,7 +1,7 @@
 """The decision: who goes where, and why the rest waits (SCHED-14).
 
-Priority first, then first come first served (SCHED-02); nothing is forced (SCHED-10). The same for
-the live tick, a dry run and simulation. Deterministic: equal snapshots give equal plans.
+Priority first, then fair share or first come first served (SCHED-02); nothing is forced (SCHED-10). The same
+for the live tick, a dry run and simulation. Deterministic: equal snapshots give equal plans.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,14 +9,13 @@ from datetime import datetime
 
 from agent.contract.codes import Code, Reason, reason
 from apps.scheduling.policy.board import Board
+from apps.scheduling.policy.borrow import Borrowing
+from apps.scheduling.policy.fairness import Turns, Unit
+from apps.scheduling.policy.gang import Gangs, GangShort
 from apps.scheduling.policy.plan import Placed, Plan, sum_up
+from apps.scheduling.policy.preempt import Evictions
 from apps.scheduling.policy.shapes import Shape, ShapeKey, shape_of
 from apps.scheduling.policy.snapshot import Snapshot, TaskView
-
-
-def in_order(tasks: Iterable[TaskView]) -> list[TaskView]:
-    """Higher priority first, then first come first served; by row id where both tie."""
-    return sorted(tasks, key=lambda task: (-task.priority, task.created_at, task.id))
 
 
 def _no_pause() -> None:
@@ -43,52 +42,140 @@ class Planner:
         self._board = Board(snapshot)
         self._shapes: dict[ShapeKey, Shape] = {}
         self._sums: dict[ShapeKey, list[Reason]] = {}
+        self._turns = Turns(snapshot)
+        self._gangs = Gangs(self._board)
+        self._borrowing = Borrowing(self._board)
+        self._evictions = Evictions(self._board)
+
+    @property
+    def left(self) -> int:
+        """Tasks of the snapshot that no portion looked at yet."""
+        return self._turns.left
+
+    def portion(self, limit: int, now: datetime) -> Plan | None:
+        """Decide for the next tasks in order, about `limit` of them: gangs are not cut. None = all were
+        decided. Room that earlier portions took is gone."""
+        plan, looked_at = Plan(), 0
+        while looked_at < limit and (unit := next(self._turns, None)) is not None:
+            looked_at += len(unit)
+            self._decide(unit, plan, now, self._place_unit)
+        return plan if looked_at else None
 
     def place(self, tasks: Iterable[TaskView], now: datetime) -> Plan:
-        """Decide for these tasks, which must come in order; room that earlier portions took is gone."""
+        """Find room that is free for these tasks, each for itself: where live ones could move to. Nobody is
+        evicted and nothing borrowed for them."""
         plan = Plan()
         for task in tasks:
-            if task.not_before is not None and task.not_before > now:
-                continue
-            suspended = self._snapshot.suspended.get(task.tenant_id)
-            if suspended is not None:
-                plan.refusals[task.id] = [reason(Code.TENANT_SUSPENDED, why=suspended)]
-                continue
-            try:
-                self._place_one(task, plan)
-            except self._fatal:
-                raise
-            except Exception as error:
-                plan.broken[task.id] = error
-                plan.refusals[task.id] = [reason(Code.INTERNAL)]
+            self._decide((task,), plan, now, self._place_if_free)
         return plan
 
-    def _place_one(self, task: TaskView, plan: Plan) -> None:
+    def _decide(self, unit: Unit, plan: Plan, now: datetime, place: Callable[[Unit, Plan], None]) -> None:
+        if any(task.not_before is not None and task.not_before > now for task in unit):
+            return
+        suspended = self._snapshot.suspended.get(unit[0].tenant_id)
+        if suspended is not None:
+            plan.refusals.update({task.id: [reason(Code.TENANT_SUSPENDED, why=suspended)] for task in unit})
+            return
+        mark = self._board.mark()
+        try:
+            place(unit, plan)
+        except self._fatal:
+            raise
+        except Exception as error:
+            self._board.undo(mark)
+            plan.broken.update({task.id: error for task in unit})
+            plan.refusals.update({task.id: [reason(Code.INTERNAL)] for task in unit})
+
+    def _place_unit(self, unit: Unit, plan: Plan) -> None:
+        why = self._place_gang(unit, plan) if unit[0].gang else self._place_one(unit[0], plan)
+        if not why:
+            return
+        # Borrowing goes first: it costs nobody a running task, and a loan ends by itself (SHARE-04).
+        if not unit[0].gang and self._borrow(unit[0], plan):
+            return
+        preemptions = self._evictions.find(unit)
+        plan.preemptions += preemptions
+        if not preemptions:
+            plan.refusals.update({task.id: why for task in unit})
+
+    def _place_if_free(self, unit: Unit, plan: Plan) -> None:
+        for task in unit:
+            why = self._place_one(task, plan)
+            if why:
+                plan.refusals[task.id] = why
+
+    def _place_one(self, task: TaskView, plan: Plan) -> list[Reason]:
+        """Place a task, or say why it fits nowhere."""
         key = shape_of(task)
-        shape = self._shapes.get(key)
-        if shape is None:
-            shape = self._shapes[key] = Shape(self._board, task, self._breathe)
+        shape = self._shape(task)
         found = None if key in self._sums else shape.best(task)
         if found is None:
             if key not in self._sums:  # no node is left, and none will be in this decision
                 self._sums[key] = sum_up(shape.refused.values())
-            plan.refusals[task.id] = self._sums[key]
-            return
-        room, cards = found
-        ports = self._board.take(task, room.place, [card.view.id for card in cards])
+            return self._sums[key]
+        room, chosen = found
+        cards = tuple(card.view.id for card in chosen)
+        self._book(task, room.place, cards, self._board.take(task, room.place, cards), plan)
+        return []
+
+    def _place_gang(self, unit: Unit, plan: Plan) -> list[Reason]:
+        found = self._gangs.place(unit)
+        if isinstance(found, GangShort):
+            return self._short(found)
+        for stand in found:
+            self._book(stand.task, stand.place, stand.cards, stand.ports, plan)
+        return []
+
+    def _short(self, found: GangShort) -> list[Reason]:
+        short = reason(Code.GANG_SHORT, wanted=found.wanted, found=found.found)
+        refused = {} if found.stuck is None else self._shape(found.stuck).refused
+        if not refused:  # every node has room for one of them, or some are not there to be placed
+            return [short]
+        first, *others = sum_up(refused.values())
+        return [first, short, *others]
+
+    def _borrow(self, task: TaskView, plan: Plan) -> bool:
+        found = self._borrowing.find(task)
+        if found is None:
+            return False
+        ports = self._board.take(task, found.place, found.cards, borrowed=True)
+        self._book(task, found.place, found.cards, ports, plan, borrowed=True)
+        return True
+
+    def _book(
+        self,
+        task: TaskView,
+        place: int,
+        cards: tuple[int, ...],
+        ports: tuple[tuple[int, int], ...],
+        plan: Plan,
+        *,
+        borrowed: bool = False,
+    ) -> None:
+        node = self._board.nodes[place]
+        self._turns.took(task, [card for card in node.cards if card.id in cards])
         plan.placements.append(
             Placed(
                 task_id=task.id,
                 version=task.version,
-                node_id=room.view.id,
-                node_public_id=room.view.public_id,
-                cards=tuple(card.view.id for card in cards),
+                node_id=node.id,
+                node_public_id=node.public_id,
+                cards=cards,
                 percent=None if task.whole_cards or not cards else task.percent,
                 host_ports=ports,
+                borrowed=borrowed,
+                gang=task.gang,
             )
         )
+
+    def _shape(self, task: TaskView) -> Shape:
+        key = shape_of(task)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = Shape(self._board, task, self._breathe)
+        return shape
 
 
 def decide(snapshot: Snapshot, now: datetime) -> Plan:
     """The whole plan for a snapshot at a moment."""
-    return Planner(snapshot).place(in_order(snapshot.tasks), now)
+    return Planner(snapshot).portion(len(snapshot.tasks), now) or Plan()

@@ -43,6 +43,7 @@ class Turns(Iterator[Unit]):
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
+        self.left = len(snapshot.tasks)  # tasks of units that were not asked for yet
         units = units_in_order(snapshot.tasks)
         if snapshot.fair_weights is None:
             self._shares: _Shares | None = None
@@ -52,7 +53,9 @@ class Turns(Iterator[Unit]):
             self._units = _by_share(units, self._shares)
 
     def __next__(self) -> Unit:
-        return next(self._units)
+        unit = next(self._units)
+        self.left -= len(unit)
+        return unit
 
     def took(self, task: TaskView, cards: Iterable[CardView]) -> None:
         """Count what a task got."""

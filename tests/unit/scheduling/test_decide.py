@@ -320,9 +320,10 @@ def test_portions_give_the_same_plan_as_all_at_once():
     tasks = [task(n, percent=(20, 30, None)[n % 3]) for n in range(1, 30)]
     snapshot = world(tasks, [node(n, card(10 * n), card(10 * n + 1)) for n in range(1, 5)])
     planner = Planner(snapshot)
-    whole, portions = decide(snapshot, NOW), [planner.place(tasks[n : n + 4], NOW) for n in range(0, 29, 4)]
+    whole, portions = decide(snapshot, NOW), [planner.portion(4, NOW) for n in range(0, 29, 4)]
 
     assert [placed for plan in portions for placed in plan.placements] == whole.placements
+    assert planner.portion(4, NOW) is None
 
 
 @pytest.mark.req("RECOV-05")

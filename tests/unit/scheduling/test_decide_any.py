@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from agent.contract.codes import Code
 from agent.contract.states import TaskType
-from apps.scheduling.policy.decide import decide, in_order
+from apps.scheduling.policy.decide import decide
+from apps.scheduling.policy.fairness import in_order
 from apps.scheduling.policy.filters.gpu_type import words
 from apps.scheduling.policy.shapes import shape_of
 from apps.scheduling.policy.snapshot import Snapshot

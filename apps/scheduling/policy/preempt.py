@@ -1,0 +1,143 @@
+"""Room for those who wait, taken from work of lower priority (SCHED-11).
+
+Owns who may be evicted and the promise that nobody is evicted in vain: a victim is of strictly lower priority
+and allows it, its place is kept for whom it was taken for, and a task (a gang as a whole) that could not be
+placed even then evicts nobody. Who has room kept makes no second preemption.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from apps.scheduling.policy.board import Board
+from apps.scheduling.policy.clearing import Cleared, Company, Effort, Search, mover
+from apps.scheduling.policy.fairness import Unit
+from apps.scheduling.policy.plan import Preemption
+from apps.scheduling.policy.registry import Refused
+from apps.scheduling.policy.shapes import ShapeKey, shape_of
+from apps.scheduling.policy.snapshot import CardHold, TaskView
+
+# In one decision; who comes too late is asked again in the next one.
+QUESTIONS = 1_000
+SEARCHES = 64
+
+Kind = tuple[ShapeKey, int]  # tasks of one shape and priority are answered alike
+
+
+class _Held:
+    """What the preemption must know of all holds of the fleet."""
+
+    def __init__(self, holds: Iterable[CardHold]) -> None:
+        self.gangs: dict[str, dict[int, CardHold]] = {}
+        self.keep_room: set[int] = set()
+        self.lowest: int | None = None  # the lowest priority that could be evicted
+        for hold in holds:
+            if hold.reserved_for:
+                self.keep_room.add(hold.reserved_for)
+                continue
+            if hold.gang:
+                self.gangs.setdefault(hold.gang, {})[hold.task_id] = hold
+            if hold.preemptible or hold.leaving:
+                self.lowest = hold.priority if self.lowest is None else min(self.lowest, hold.priority)
+
+
+class Evictions:
+    """Plans preemptions in one decision."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._effort = Effort(QUESTIONS)
+        self._held: _Held | None = None
+        self._gone: frozenset[int] = frozenset()  # evicted by this decision
+        self._searches: dict[Kind, Search] = {}
+        self._in_vain: set[frozenset[tuple[Kind, int]]] = set()
+
+    def find(self, unit: Unit) -> list[Preemption]:
+        """What must go for a task, or for all of a gang, that fits nowhere; empty = it waits. What is planned
+        is booked: later ones of this decision do not get that room."""
+        held = self._all_held()
+        if held.lowest is None or held.lowest >= unit[0].priority:
+            return []
+        if any(task.id in held.keep_room or not task.gpu_required for task in unit):
+            return []
+        kinds = Counter((shape_of(task), task.priority) for task in unit)
+        key = frozenset(kinds.items())
+        if key in self._in_vain:
+            return []
+        mark, gone = self._board.mark(), self._gone
+        planned: list[Preemption] = []
+        for task in unit:
+            made = self._make_room(task, planned)
+            if made is None:
+                self._board.undo(mark)
+                self._gone = gone
+                self._in_vain.add(key)
+                return []
+            planned.append(made)
+        return planned
+
+    def _make_room(self, task: TaskView, others: list[Preemption]) -> Preemption | None:
+        cleared = self._as_it_is(task, others) if task.gang else None
+        if cleared is None:
+            cleared = self._clear(task)
+        if cleared is None:
+            return None
+        self._board.take(task, cleared.place, cleared.cards)
+        victims = cleared.movers - self._gone
+        self._gone |= victims
+        return Preemption(
+            task_id=task.id,
+            version=task.version,
+            node_id=self._board.nodes[cleared.place].id,
+            victims=tuple(sorted(victims)),
+            cards=cleared.cards,
+            percent=None if task.whole_cards else task.percent,
+            gang=task.gang,
+        )
+
+    def _as_it_is(self, task: TaskView, others: list[Preemption]) -> Cleared | None:
+        """One of a gang may fit where only its siblings do not: its place is kept as well."""
+        for place in self._board.ranked(task, beside=[self._board.place_of[one.node_id] for one in others]):
+            cards = self._board.judge(task, place)
+            if not isinstance(cards, Refused):
+                return Cleared(place, cards, frozenset())
+        return None
+
+    def _clear(self, task: TaskView) -> Cleared | None:
+        kind = (shape_of(task), task.priority)
+        search = self._searches.get(kind)
+        if search is None:
+            if len(self._searches) >= SEARCHES:
+                return None
+            places = self._board.places(task, below=task.priority)
+            search = Search(self._board, task, places, lambda hold: self._moves(hold, task))
+            if places:
+                self._searches[kind] = search
+        return search.best(task, self._effort)
+
+    def _moves(self, hold: CardHold, task: TaskView) -> Company | None:
+        if not self._may_evict(hold, task):
+            return None
+        if hold.leaving or hold.task_id in self._gone:
+            return ()
+        if not hold.gang:
+            return (mover(hold),)
+        gang = self._all_held().gangs[hold.gang].values()
+        if not all(self._may_evict(one, task) for one in gang):
+            return None
+        return tuple(sorted(mover(one) for one in gang))
+
+    def _may_evict(self, hold: CardHold, task: TaskView) -> bool:
+        if hold.reserved_for or not hold.task_id or hold.priority >= task.priority:
+            return False
+        if hold.leaving:
+            return True
+        # What a sleeper was promised stays protected from tenants that it does not share with.
+        protected = hold.sleeping and not self._board.snapshot.may_share(task.tenant_id, hold.tenant_id)
+        return hold.preemptible and not protected
+
+    def _all_held(self) -> _Held:
+        if self._held is None:
+            self._held = _Held(
+                hold for node in self._board.nodes for card in node.cards for hold in card.holds
+            )
+        return self._held
