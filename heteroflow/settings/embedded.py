@@ -37,4 +37,6 @@ CELERY_BROKER_URL = "memory://here"  # a name, since kombu warns about none
 CELERY_BROKER_TRANSPORT_OPTIONS = {"polling_interval": 0.05}
 CHANNEL_LAYERS = {"default": {"BACKEND": "heteroflow.layers.LoopAwareInMemoryLayer"}}
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+# Engines run on the processors here: busy ones are no reason to place nothing.
+LOAD_THRESHOLD_CPU = env.float("LOAD_THRESHOLD_CPU", default=100.0)
 METRICS_OPEN_ON_LOOPBACK = env.bool("METRICS_OPEN_ON_LOOPBACK", default=True)
