@@ -1,8 +1,11 @@
-"""The catalog of engines: names, and the engine that an image name tells (ENG-01, ENG-02).
+"""The catalog of engines: names, the engine that an image name tells, and what a GPU type is for (ENG-01,
+ENG-02).
 
 Owns the registry. Never looks at a node: what is available there is
 reported by its agent and passed in by whoever chooses.
 """
+
+import re
 
 from agent.engines import llamacpp, vllm
 from agent.engines.base import Engine
@@ -24,6 +27,19 @@ IMAGE_KEYWORDS: tuple[tuple[str, str], ...] = (
     ("tensorrt-llm", "trtllm"),
     ("mindie", "mindie"),
 )
+
+
+# Named by PAR-02: a pipeline over several nodes is not for them, whatever starts them.
+SINGLE_NODE_ENGINES = frozenset({"mindie", "trtllm"})
+# The engines of a maker's cards, in their order, where neither task nor image tells one.
+_CHAINS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = (
+    (re.compile(r"ascend|\b(?:910|310)", re.IGNORECASE), ("mindie",)),
+)
+
+
+def chain_of_type(gpu_type: str) -> tuple[str, ...]:
+    """The engines that a GPU type's name tells; empty where it tells none by itself."""
+    return next((chain for pattern, chain in _CHAINS if pattern.search(gpu_type)), ())
 
 
 def get_engine(name: str) -> Engine | None:

@@ -290,6 +290,10 @@ TEXTS: dict[str, Promise] = {
         "It is no inference service: it stays until it ends, or somebody stops it, or the node is emptied by"
         " force."
     ),
+    "drain_needs_word_stage": _(
+        "It is a stage of a pipeline, which is not exchanged alone: it stays until somebody stops it, or the"
+        " node is emptied by force; then all stages start again together elsewhere."
+    ),
     "drain_leaving": _("It is on its way out; its node confirms the end."),
     "drain_moving": _("It is next to move."),
     "upkeep_in_service": _("In service. It takes new work."),

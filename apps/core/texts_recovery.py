@@ -31,6 +31,8 @@ RECOVERY: dict[str, Promise] = {
     "rebuilds_spent": _("Given up after %(max)s rebuilds; the last error stands beside it."),
     "next_node": _("Node %(node)s refused to start it; another node is tried. What it said: %(why)s"),
     "refused_there": _("%(nodes)s node(s): refused to start it before."),
+    "stage_lost": _("Stage %(rank)s of its pipeline has ended, so that all stages start again together."),
+    "stage_given_up": _("Stage %(rank)s of its pipeline can not run, so that none of them does."),
     "refused_everywhere": _(
         "Every node that it may use now refused to start it. Mend what the last one said, then start it"
         " again: %(why)s"

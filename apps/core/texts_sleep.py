@@ -94,6 +94,9 @@ SLEEP: dict[str, Promise] = {
     "replica_in_exchange": _(
         "Its node is being emptied and it is being exchanged; ask again when that is done."
     ),
+    "pipeline_scales_not": _(
+        "A pipeline is one replica, however many stages it has, and can not be scaled; create another one."
+    ),
     "scales_not": _("Services of type %(task_type)s can not be scaled; create another one."),
     "above_max_replicas": _("%(field)s is %(value)s, above max_replicas %(max)s."),
     "below_min_replicas": _("%(field)s is %(value)s, below min_replicas %(min)s."),

@@ -20,7 +20,7 @@ from apps.routing.models import InferenceEndpoint
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Event, Task, TaskGroup
 from apps.workloads.policy.moves import ENDED, is_wake_requested
-from apps.workloads.selectors import engine_of, template_of
+from apps.workloads.selectors import engine_of, is_pipeline, template_of
 from apps.workloads.services import Act
 
 Params = Mapping[str, Any]
@@ -60,6 +60,7 @@ def _describe(group: TaskGroup, seen: set[str], now: datetime) -> dict[str, Any]
     wanted = [task for task in every if role_of(task) == REPLICA]
     first = tasks[0] if tasks else None
     engine = engine_of(first) if first else ""
+    count = _whole if is_pipeline(group) else sum
     return {
         "id": group.public_id,
         "tenant": group.tenant.slug,
@@ -71,8 +72,8 @@ def _describe(group: TaskGroup, seen: set[str], now: datetime) -> dict[str, Any]
         "status_since": group.state_since,
         "reason": _reason_of_group(group, tasks, seen),
         "replicas": {
-            "current": sum(task.state not in ENDED for task in wanted),
-            "ready": sum(task.state == State.RUNNING for task in wanted),
+            "current": count(task.state not in ENDED for task in wanted),
+            "ready": count(task.state == State.RUNNING for task in wanted),
             "min": group.min_replicas,
             "max": group.max_replicas,
         },
@@ -205,6 +206,12 @@ def told(viewer: Viewer, acts: Iterable[Act], nothing: str) -> list[str]:
 
 def _safe(params: dict[str, Any], seen: set[str]) -> dict[str, Any]:
     return {**params, "node": HIDDEN} if params.get("node") and str(params["node"]) not in seen else params
+
+
+def _whole(stages: Iterable[bool]) -> int:
+    """A pipeline is one replica, of which every stage counts."""
+    told = list(stages)
+    return int(bool(told) and all(told))
 
 
 def _reason_of_group(group: TaskGroup, tasks: list[Task], seen: set[str]) -> dict[str, Any] | None:

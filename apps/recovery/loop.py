@@ -57,6 +57,7 @@ def sweep(lease: Held, now: datetime) -> dict[str, Any]:
         ("loans_ended", lambda: services.end_due_loans(lease=lease, now=now)),
         ("woken", lambda: services.wake_waiting(lease=lease, now=now)),
         ("rebuilt", lambda: services.rebuild_failed(lease=lease, now=now)),
+        ("stages", lambda: services.keep_pipelines_together(lease=lease, now=now)),
         ("deleted", lambda: _finish_deleted(lease, now)),
     ]
     failed: list[str] = []

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from agent.contract.codes import Code, Reason, reason
-from agent.contract.states import Desired, Phase, State, TaskType
+from agent.contract.states import Desired, Parallelism, Phase, State, TaskType
 from apps.core.clock import listening_since
 from apps.core.errors import Conflict
 from apps.core.leases import Held
@@ -40,6 +40,8 @@ log = logging.getLogger("heteroflow.scaling")
 
 NAME = gateways.WATCHER
 ACTOR = "scaling"
+# Stages that no gateway knows: they sleep and wake with the head of their pipeline.
+FOLLOWS_HEAD = Q(group__parallelism=Parallelism.PIPELINE_PARALLEL, rank__gt=0)
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def _begin(seen: _Picture) -> int:
         group__task_type=TaskType.INFERENCE,
         group__idle_timeout_minutes__gt=0,
         group__deleted_at__isnull=True,
-    )
+    ).exclude(FOLLOWS_HEAD)
     found = {
         task.pk: task.version
         for task in rows.select_related("group").order_by("pk")
@@ -164,6 +166,7 @@ def _go_on(seen: _Picture) -> dict[str, int]:
     falls asleep by itself."""
     idle = Q(reason_code=Code.IDLE, desired=Desired.SLEEP)
     rows = Task.objects.filter(Q(left_table__isnull=False) | idle, state=State.DRAINING)
+    rows = rows.exclude(FOLLOWS_HEAD)
     found: dict[int, tuple[int, Step]] = {}
     for task in rows.select_related("group").order_by("pk"):
         step = next_step(_leaving(seen, task), seen.sources, seen.busy)

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from agent.contract.codes import Code, Reason
-from agent.contract.states import Desired, Phase, State, TaskType
+from agent.contract.states import Desired, Phase, State
 from apps.core.leases import Held, LeaseLost
 from apps.core.ticks import tick
 from apps.fleet.models import Duty, Node
@@ -32,6 +32,7 @@ from apps.workloads import services as work
 from apps.workloads.models import Task
 from apps.workloads.policy.moves import CLAIMABLE, RUNS_ON_NODE, SERVING
 from apps.workloads.policy.rebuilding import GIVEN_UP
+from apps.workloads.selectors import is_exchanged
 from apps.workloads.services import Placement, PlacementClash
 
 log = logging.getLogger("heteroflow.upkeep")
@@ -130,12 +131,12 @@ def _empty(run: _Run) -> dict[str, int]:
         group__deleted_at__isnull=True,
     )
     tasks = {task.pk: task for task in there.order_by("pk")}
-    services = [task for task in tasks.values() if task.group.task_type == TaskType.INFERENCE]
+    services = [task for task in tasks.values() if is_exchanged(task.group)]
     turn = [task for task in services if task.state in CLAIMABLE]
     turn += _whose_turn(run, [task for task in services if task.state == State.RUNNING])
     begun, moved, nowhere = _place(run, turn) if turn else (0, 0, [])
     unplaced = _unplace_sleepers(run)
-    forced = [*nowhere, *(task for task in tasks.values() if task.group.task_type != TaskType.INFERENCE)]
+    forced = [*nowhere, *(task for task in tasks.values() if not is_exchanged(task.group))]
     evict = partial(work.evict_task, lease=run.lease, now=run.now)
     evicted = sum(run.attempt(task, partial(evict, task=task)) for task in forced if run.is_forced(task))
     return {"begun": begun, "moved": moved, "evicted": evicted, "unplaced": unplaced}

@@ -11,6 +11,7 @@ from apps.core import texts
 from apps.fleet.models import Duty, Node
 from apps.workloads.models import Claim, Event, Task
 from apps.workloads.policy.moves import RUNS_ON_NODE
+from apps.workloads.selectors import is_exchanged
 
 DONE_LIMIT = 200  # services that are told as done
 
@@ -101,8 +102,9 @@ def _progress(claim: Claim, node: Node) -> tuple[Step, str, dict[str, Any], list
         return Step.SWITCHED, "drain_switched", {}, []
     if claim.attempt != task.attempt or task.state not in RUNS_ON_NODE:
         return Step.STOPPING, "drain_leaving", {}, []
-    if task.group.task_type != TaskType.INFERENCE:
-        return Step.STAYING, "drain_needs_word", {}, []
+    if not is_exchanged(task.group):
+        staged = task.group.task_type == TaskType.INFERENCE
+        return Step.STAYING, "drain_needs_word_stage" if staged else "drain_needs_word", {}, []
     new: Task | None = getattr(task, "replacement", None)
     if new is not None:
         return _of_replacement(new)

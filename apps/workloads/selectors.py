@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db.models import Count, Q, QuerySet, Sum
 
 from agent.contract.messages import DesiredTask, SleepOrder
-from agent.contract.states import Desired, Phase, State
+from agent.contract.states import Desired, Parallelism, Phase, State, TaskType
 from agent.engines.catalog import engine_from_image
 from apps.fleet.models import Node, Port
 from apps.tenants import scope
@@ -16,6 +16,7 @@ from apps.tenants.models import Tenant
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Claim, Event, Task, TaskGroup
 from apps.workloads.policy.moves import RUNS_ON_NODE, is_falling_asleep
+from apps.workloads.policy.pipelines import MEETING_PORT
 from apps.workloads.policy.templates import Template, pick
 
 ENGINE_LABEL = "heteroflow.engine"
@@ -67,6 +68,25 @@ def engine_of(task: Task) -> str:
     """The engine of a task."""
     now = template_of(task)
     return choose_engine(now.engine, task.group.labels, now.image)
+
+
+def is_pipeline(group: TaskGroup) -> bool:
+    """Whether a group's tasks are the stages of one pipeline (PAR-03)."""
+    return group.parallelism == Parallelism.PIPELINE_PARALLEL
+
+
+def is_exchanged(group: TaskGroup) -> bool:
+    """Whether a task can leave its node while another one takes its place (LIFE-09): that of a service, but
+    no stage, without which its pipeline serves nobody."""
+    return group.task_type == TaskType.INFERENCE and not is_pipeline(group)
+
+
+def stages_of(task: Task) -> list[Task]:
+    """The task alone, or all stages of its pipeline, the head first: they start, sleep and end together."""
+    if not is_pipeline(task.group):
+        return [task]
+    same = Task.objects.filter(group=task.group_id, generation=task.generation)
+    return list(same.select_related("group__tenant", "node").order_by("rank"))
 
 
 # What an order depends on; the rest of a task, secrets among it, is not read for it.
@@ -143,6 +163,7 @@ def ready_replicas() -> list[ReadyReplica]:
     first_port: dict[tuple[str, int], int] = {}
     for owner, attempt, number in (
         Port.objects.filter(owner__in=[task.public_id for task in found])
+        .exclude(container_port=MEETING_PORT)
         .order_by("-container_port")
         .values_list("owner", "attempt", "number")
     ):

@@ -12,11 +12,12 @@ from typing import Any
 from django.db import connection, transaction
 
 from agent.contract.codes import Reason
-from agent.contract.states import State
+from agent.contract.states import Parallelism, State
 from apps.core import hints, versions
 from apps.workloads.models import Event, Task, TaskGroup
 from apps.workloads.policy.moves import MOVES, derive_group_state, is_allowed
 
+from apps.workloads.policy.pipelines import derive_pipeline_state
 __all__ = [
     "MOVES",
     "ImpossibleMove",
@@ -31,6 +32,7 @@ __all__ = [
 _ROUTED = frozenset({State.RUNNING, State.DRAINING})  # what of a replica stands in the published table
 _LEAVES = (State.RUNNING, State.DRAINING)
 _CHUNK = 400  # rows a statement: 400 x 16 values stay below SQLite's 32,766
+_TOGETHER = frozenset({Parallelism.PIPELINE_PARALLEL})  # forms whose tasks are nothing without each other
 
 
 class ImpossibleMove(Exception):
@@ -176,7 +178,8 @@ def _derive_groups(groups: list[TaskGroup], now: datetime) -> None:
     for group_id, state in Task.objects.filter(group__in=groups).values_list("group_id", "state"):
         present[group_id].append(State(state))
     for group in groups:
-        state = derive_group_state(present[group.pk])
+        derive = derive_pipeline_state if group.parallelism in _TOGETHER else derive_group_state
+        state = derive(present[group.pk])
         if state != group.state:
             TaskGroup.objects.filter(pk=group.pk, version=group.version).update(
                 state=state, state_since=now, version=group.version + 1

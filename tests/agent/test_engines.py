@@ -6,6 +6,7 @@ import pytest
 from agent.engines.base import EngineCall, EngineOptionError
 from agent.engines.catalog import (
     ENGINES,
+    chain_of_type,
     compute_capability_at_least,
     engine_from_image,
     get_engine,
@@ -105,6 +106,13 @@ def test_option_that_no_line_can_carry_is_named(engine: str, name: str, value: s
 )
 def test_engine_from_image(image: str, engine: str | None) -> None:
     assert engine_from_image(image) == engine
+
+
+@pytest.mark.req("PAR-02", "ENG-02")
+@pytest.mark.parametrize("gpu_type", ["Ascend 910B", "ascend910b", "910B3", "Huawei 310P"])
+def test_the_chain_of_ascend_cards_is_mindie(gpu_type: str) -> None:
+    assert chain_of_type(gpu_type) == ("mindie",)
+    assert chain_of_type("NVIDIA A10") == chain_of_type("A310") == chain_of_type("") == ()
 
 
 def test_engine_known_by_name_only_has_no_builder() -> None:

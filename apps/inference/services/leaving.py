@@ -14,6 +14,7 @@ from apps.routing.models import InferenceEndpoint
 from apps.tenants.scope import Viewer
 from apps.tenants.trail import tenancy_of
 from apps.workloads.models import Task, TaskGroup
+from apps.workloads.selectors import stages_of
 from apps.workloads.services import (
     Act,
     Did,
@@ -78,9 +79,9 @@ def start_group(*, actor: Viewer, group: TaskGroup, now: datetime) -> int:
 
 
 def stop_task(*, actor: Viewer, task: Task, now: datetime) -> Act:
-    """Ask one task of a manageable group to stop."""
+    """Ask one task of a manageable group to stop; of a pipeline all stages."""
     with transaction.atomic():
-        outcome = request_stop(actor=actor, tasks=[task], why=reason(Code.STOP_REQUESTED), now=now)
+        outcome = request_stop(actor=actor, tasks=stages_of(task), why=reason(Code.STOP_REQUESTED), now=now)
         if outcome.moved:
             audit.note(
                 actor,

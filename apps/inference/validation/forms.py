@@ -6,14 +6,19 @@ from agent.contract.states import Parallelism
 from apps.core.bodies import Fields
 
 # Named by PAR-01 but not run by this version; refused early and by name.
-NOT_YET = ("pipeline_parallel", "pd", "ring")
-OFFERED = (Parallelism.SINGLE, Parallelism.TENSOR_PARALLEL, Parallelism.SPLIT)
+NOT_YET = ("pd", "ring")
+OFFERED = tuple(Parallelism)
 REPLICAS_LIMIT = 1024
 MAX_REPLICAS_LIMIT = 10_000
 
 
+FEWEST_STAGES = 2
+
+
 @dataclass(frozen=True)
 class Form:
+    """`replicas` is how many tasks start; of a pipeline they are its stages, and together one replica."""
+
     parallelism: Parallelism
     world_size: int
     replicas: int
@@ -22,13 +27,18 @@ class Form:
 
 
 def read_form(fields: Fields, task: Fields, gpu_required: int, *, known: bool) -> Form:
-    """single and tensor_parallel: one replica, world_size = gpu_required; split: world_size replicas.
+    """single and tensor_parallel: one replica, world_size = gpu_required; split: world_size replicas;
+    pipeline_parallel: one replica of stages, world_size = stages x gpu_required.
 
     A service without cards may say world_size 1: one worker (PAR-01 counts cards). `known` False =
     gpu_required itself was wrong, so nothing is measured by it.
     """
     parallelism = _read_parallelism(fields)
     world_size = fields.integer("world_size", 0, REPLICAS_LIMIT)
+    if parallelism is Parallelism.PIPELINE_PARALLEL:
+        stages = _read_stages(fields, task, world_size, gpu_required, known=known)
+        low, high = _read_replicas(fields, 1)
+        return Form(parallelism, stages * gpu_required, stages, low, high)
     if parallelism is Parallelism.SPLIT:
         replicas = 1 if world_size is None else world_size
         if replicas < 1:
@@ -53,6 +63,23 @@ def read_form(fields: Fields, task: Fields, gpu_required: int, *, known: bool) -
             )
     low, high = _read_replicas(fields, replicas)
     return Form(parallelism or Parallelism.SINGLE, world_size, replicas, low, high)
+
+
+def _read_stages(fields: Fields, task: Fields, world_size: int | None, gpus: int, *, known: bool) -> int:
+    """How many containers a pipeline has. Without world_size nobody could tell."""
+    if gpus == 0:
+        if known:
+            task.refuse("gpu_required", "out_of_range", 0, min=1, max=64)
+        return FEWEST_STAGES
+    if not fields.sent("world_size"):
+        fields.refuse("world_size", "required")
+    elif known and world_size is not None and (world_size % gpus or world_size < FEWEST_STAGES * gpus):
+        expected = f"n x task.gpu_required = n x {gpus}, n >= {FEWEST_STAGES}"
+        parallelism = Parallelism.PIPELINE_PARALLEL.value
+        fields.refuse(
+            "world_size", "world_size_mismatch", world_size, parallelism=parallelism, expected=expected
+        )
+    return max(FEWEST_STAGES, (world_size or 0) // gpus)
 
 
 def _read_parallelism(fields: Fields) -> Parallelism | None:

@@ -11,6 +11,7 @@ from apps.inference.validation.environment import read_labels
 from apps.inference.validation.forms import read_form
 from apps.inference.validation.health import read_health_check
 from apps.inference.validation.names import read_names
+from apps.inference.validation.pipelines import check_pipeline
 from apps.inference.validation.ports import DEFAULT_CONTAINER_PORT
 from apps.inference.validation.scaling import read_scale_policy, read_schedule_window
 from apps.inference.validation.spec import ServiceSpec, WorkerSpec
@@ -47,6 +48,7 @@ def validate_create(body: dict[str, Any], *, is_operator: bool) -> ServiceSpec:
     ports_known = wrong.isdisjoint({"task", "task.ports"})
     engine_known = not any(name.startswith(("task", "labels")) for name in wrong)
     form = read_form(fields, task, wish.gpu_required, known=gpus_known)
+    check_pipeline(fields, wish, engine, task_type, form.parallelism)
     spec = ServiceSpec(
         tenant=tenant,
         name=name,

@@ -9,7 +9,9 @@ from enum import StrEnum
 from agent.contract.codes import Code
 
 # Why a task stays failed until somebody starts it again: nothing that the platform may do would help.
-GIVEN_UP = frozenset({Code.REBUILDS_SPENT, Code.TEMPLATES_SPENT, Code.REFUSED_EVERYWHERE})
+GIVEN_UP = frozenset(
+    {Code.REBUILDS_SPENT, Code.TEMPLATES_SPENT, Code.REFUSED_EVERYWHERE, Code.STAGE_GIVEN_UP}
+)
 
 # An engine that did not start by these may do better with another template of the chain.
 TEMPLATE_FAULTS = frozenset(

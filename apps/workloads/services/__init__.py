@@ -31,6 +31,7 @@ from apps.workloads.services.mending import (
     rebuild_failed,
     wake_waiting,
 )
+from apps.workloads.services.pipelines import keep_pipelines_together
 from apps.workloads.services.placing import Placement, PlacementClash, commit_placements, note_refusals
 from apps.workloads.services.reporting import apply_report, reconcile_node
 from apps.workloads.services.scaling import set_replicas
@@ -68,6 +69,7 @@ __all__ = [
     "evict_task",
     "expire_deadlines",
     "finish_deleted",
+    "keep_pipelines_together",
     "leave_routes",
     "lend_card",
     "lose_cards",

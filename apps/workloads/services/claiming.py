@@ -10,16 +10,20 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from agent.contract.codes import Code, Reason, reason
-from agent.contract.messages import HealthCheck, TaskSpec
+from agent.contract.messages import HealthCheck, PipelineStage, TaskSpec
 from agent.contract.states import Parallelism, Phase, TaskType
 from agent.engines.catalog import get_engine
 from apps.core.secrets import derive_engine_key
 from apps.fleet.models import Duty, Liveness, Node
-from apps.workloads.models import Claim, Task
+from apps.workloads.models import Claim, Task, TaskGroup
 from apps.workloads.policy.moves import CLAIMABLE
-from apps.workloads.selectors import engine_of, template_of
-from apps.workloads.services.porting import move_ports, port_mappings
+from apps.workloads.policy.pipelines import HEAD
+from apps.workloads.selectors import engine_of, is_pipeline, stages_of, template_of
+from apps.workloads.services.porting import meeting_port, move_ports, port_mappings
 from apps.workloads.state import lock_groups
+
+# Forms whose every task is one engine over all its cards.
+ON_ALL_CARDS = frozenset({Parallelism.TENSOR_PARALLEL, Parallelism.PIPELINE_PARALLEL})
 
 
 def claim_task(
@@ -54,11 +58,14 @@ def claim_task(
         task = claim.task
         if claim.released_at is not None or task.attempt != attempt or task.state not in CLAIMABLE:
             return reason(Code.CLAIM_LOST)
+        stage = _stage_of(claim)
+        if isinstance(stage, Reason):
+            return stage
         if not take_on(claim, incarnation, now):
             return reason(Code.CLAIM_LOST)
         if busy_ports:
             move_ports(claim, busy_ports, now=now)
-        return _build_spec(claim)
+        return _build_spec(claim, stage)
 
 
 def take_on(claim: Claim, incarnation: str, now: datetime) -> bool:
@@ -89,10 +96,35 @@ def _can_sleep(engine: str) -> bool:
     return known is not None and known.can_sleep
 
 
-def _build_spec(claim: Claim) -> TaskSpec:
+def _stage_of(claim: Claim) -> PipelineStage | Reason | None:
+    """What an attempt is told of its pipeline, None where it is of none; or why it can't start: an agent that
+    knows no stages would start it wrong, or the head has no place any more, and recovery lets all stages
+    start again together."""
+    task = claim.task
+    if not is_pipeline(task.group):
+        return None
+    if claim.node.host_ipc is None:  # told by every agent that knows them
+        return reason(Code.RUNTIME_CANNOT)
+    stages = stages_of(task)
+    head = next((one for one in stages if one.rank == HEAD and one.node is not None), None)
+    meeting = meeting_port(head) if head is not None else None
+    if head is None or head.node is None or meeting is None:
+        return reason(Code.CLAIM_LOST)
+    return PipelineStage(
+        rank=task.rank,
+        stages=len(stages),
+        world_size=task.group.world_size,
+        master_host=str(head.node.dial.get("host", "")),
+        master_port=meeting,
+        host=str(claim.node.dial.get("host", "")),
+    )
+
+
+def _build_spec(claim: Claim, stage: PipelineStage | None) -> TaskSpec:
     task, group = claim.task, claim.task.group
     shares = list(claim.cards.select_related("card").order_by("card__index"))
     engine, template = engine_of(task), template_of(task)
+    serves = stage is None or stage.rank == HEAD
     return TaskSpec(
         task_id=task.public_id,
         attempt=claim.attempt,
@@ -102,16 +134,22 @@ def _build_spec(claim: Claim) -> TaskSpec:
         served_model_name=group.model_name,
         model_path=task.model_path,
         ports=port_mappings(claim),
-        health_check=msgspec.convert(group.health_check or {}, HealthCheck),
+        health_check=_health_check(group, serves),
         gpu_uuids=[share.card.uuid for share in shares],
         gpu_vendor=shares[0].card.vendor if shares else "",
         memory_percent=shares[0].percent if shares else None,
         env=task.env,
         volumes=task.volumes,
         command=list(template.command),
-        tensor_parallel=len(shares) if group.parallelism == Parallelism.TENSOR_PARALLEL else 1,
+        tensor_parallel=max(1, len(shares)) if group.parallelism in ON_ALL_CARDS else 1,
         timeout_seconds=task.timeout_seconds,
-        engine_key=derive_engine_key(task.public_id, claim.attempt) if engine else "",
+        engine_key=derive_engine_key(task.public_id, claim.attempt) if engine and serves else "",
         sleep_enabled=group.task_type == TaskType.INFERENCE and _can_sleep(engine),
         pull_credentials=json.loads(task.pull_credentials) if task.pull_credentials else None,
+        stage=stage,
     )
+
+
+def _health_check(group: TaskGroup, serves: bool) -> HealthCheck:
+    """A stage behind the head has nothing to be asked: that it runs is all that can be told of it."""
+    return msgspec.convert(group.health_check or {}, HealthCheck) if serves else HealthCheck(type="none")

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef
 
 from agent.contract.codes import Code, Reason, reason
-from agent.contract.states import Desired, Phase, State, TaskType
+from agent.contract.states import Desired, Parallelism, Phase, State, TaskType
 from apps.core.leases import Held, LeaseLost
 from apps.fleet.models import Liveness
 from apps.fleet.selectors import NodeRow, is_online, placement_rows, silent_before
@@ -75,10 +75,12 @@ def rebuild_failed(*, lease: Held, now: datetime) -> int:
     waiting = failed.filter(~Exists(held)).exclude(desired=Desired.STOP)
     services = waiting.filter(group__task_type=TaskType.INFERENCE).exclude(reason_code__in=GIVEN_UP)
     runs = waiting.exclude(group__task_type=TaskType.INFERENCE).filter(rebuilds__lt=settings.RUN_RETRIES)
+    ended = Task.objects.filter(group=OuterRef("group"), state=State.COMPLETED)
+    runs = runs.exclude(Exists(ended), group__parallelism=Parallelism.PIPELINE_PARALLEL)
     ids = {
         *leaving.values_list("pk", flat=True),
         *services.values_list("pk", flat=True),
-        *runs.exclude(reason_code=Code.RUN_TIMEOUT).values_list("pk", flat=True),
+        *runs.exclude(reason_code__in=(Code.RUN_TIMEOUT, Code.STAGE_GIVEN_UP)).values_list("pk", flat=True),
     }
     places = _Places(now)
 

@@ -1,6 +1,7 @@
 """Other host ports for an attempt whose own are held by something else of its node (AGENT-07, SVC-12).
 
-Owns the choice, in the transaction of the claim. A port that somebody asked for is never moved.
+Owns the choice, in the transaction of the claim. A port that somebody asked for is never moved, nor the one
+at which a pipeline's stages meet: the others may have been told of it.
 """
 
 import logging
@@ -8,11 +9,13 @@ from collections.abc import Collection
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from agent.contract.codes import Code
 from agent.contract.messages import PortMapping
 from apps.fleet.models import Liveness, Node, Port
 from apps.workloads.models import Claim, Event, Task
+from apps.workloads.policy.pipelines import MEETING_PORT
 
 LARGEST_PORT = 65535
 log = logging.getLogger("heteroflow.workloads")
@@ -21,7 +24,7 @@ log = logging.getLogger("heteroflow.workloads")
 def port_mappings(claim: Claim) -> list[PortMapping]:
     """The attempt's ports as its agent is told them."""
     asked = _asked_for(claim.task)
-    rows = Port.objects.filter(owner=claim.task.public_id, attempt=claim.attempt).order_by("container_port")
+    rows = _served(claim).order_by("container_port")
     return [PortMapping(row.container_port, row.number, row.container_port not in asked) for row in rows]
 
 
@@ -30,8 +33,7 @@ def move_ports(claim: Claim, busy: Collection[int], *, now: datetime) -> None:
     left it keeps them, and fails there."""
     busy = {number for number in busy if 0 < number <= LARGEST_PORT}
     asked = _asked_for(claim.task)
-    rows = Port.objects.filter(owner=claim.task.public_id, attempt=claim.attempt, number__in=busy)
-    for row in rows.order_by("container_port"):
+    for row in _served(claim).filter(number__in=busy).order_by("container_port"):
         if row.container_port in asked:
             continue
         before = row.number
@@ -46,6 +48,17 @@ def move_ports(claim: Claim, busy: Collection[int], *, now: datetime) -> None:
                 actor=claim.node.public_id,
                 at=now,
             )
+
+
+def _served(claim: Claim) -> QuerySet[Port]:
+    held = Port.objects.filter(owner=claim.task.public_id, attempt=claim.attempt)
+    return held.exclude(container_port=MEETING_PORT)
+
+
+def meeting_port(task: Task) -> int | None:
+    """The host port at which the stages meet whose head this is; None where its attempt holds none."""
+    held = Port.objects.filter(owner=task.public_id, attempt=task.attempt, container_port=MEETING_PORT)
+    return held.values_list("number", flat=True).first()
 
 
 def _asked_for(task: Task) -> set[int]:

@@ -16,7 +16,7 @@ from apps.tenants import quotas
 from apps.tenants.models import Quota, TenantStatus
 from apps.workloads.models import Task, TaskGroup
 from apps.workloads.policy.replicas import Replica, Scaling, decide_replicas
-from apps.workloads.selectors import NOT_COUNTED, count_for_quota
+from apps.workloads.selectors import NOT_COUNTED, count_for_quota, is_pipeline
 from apps.workloads.services.acts import Act, Did, Said, said
 from apps.workloads.services.creating import add_like
 from apps.workloads.services.leaving import stop_one
@@ -52,6 +52,8 @@ def set_replicas(*, by: str, group: TaskGroup, replicas: int, now: datetime) -> 
 
 
 def _ensure_allowed(group: TaskGroup, replicas: int) -> None:
+    if is_pipeline(group):
+        raise Conflict("pipeline_scales_not")
     if group.task_type != TaskType.INFERENCE:
         raise Conflict("scales_not", task_type=group.task_type)
     if replicas > group.max_replicas:

@@ -1,9 +1,12 @@
 """Putting tasks to sleep and waking them (SLEEP-01 to -06): wishes that agents carry out.
 
 A sleeper keeps its claim, so its place, cards and ports. Decides what a wish does in each state; when a
-service is idle is decided elsewhere. Each write is one transaction that holds the group's lock.
+service is idle is decided elsewhere. Each write is one transaction that holds the group's lock. Of a
+pipeline the head is put to sleep and woken, and its other stages with it (`policy/pipelines.py`).
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -18,12 +21,14 @@ from apps.fleet.models import Duty, Liveness
 from apps.fleet.selectors import is_online
 from apps.tenants.models import TenantStatus
 from apps.workloads.models import Claim, Loan, Task
+from apps.workloads.policy.pipelines import HEAD
 from apps.workloads.policy.wake import Bed, Step, decide_wake
+from apps.workloads.selectors import stages_of
 from apps.workloads.services.acts import Act, Did, Said, said
 from apps.workloads.services.claiming import patience_s
 from apps.workloads.services.ending import ASLEEP_FIELDS, live_claim, release_untaken
 from apps.workloads.services.reporting import note_moments
-from apps.workloads.state import lock_groups, move_of, transition
+from apps.workloads.state import Move, lock_groups, move_of, transition
 
 AWAKE_SOON = frozenset({State.PENDING, State.SCHEDULING, State.WAKING})
 
@@ -34,9 +39,11 @@ def request_sleep(*, by: str, task: Task, now: datetime) -> Act:
     Raises Conflict 409 `cannot_sleep`, `sleeps_not` or `replica_in_exchange`.
     """
     with transaction.atomic():
-        fresh = _locked(task)
+        fresh, *others = stages_of(_locked(task))
         state, wish = State(fresh.state), Desired(fresh.desired)
-        ensure_may_sleep(fresh)
+        for stage in (fresh, *others):
+            ensure_may_sleep(stage)
+        _stay_asleep(others, by, now)
         if state == State.SLEEPING:
             if wish == Desired.SLEEP:
                 return Act(Did.NOTHING, said("already_asleep"), said("next_stays_asleep"))
@@ -66,16 +73,33 @@ def ensure_may_sleep(task: Task) -> None:
 
 def leave_routes(task: Task, by: str, why: Reason, now: datetime) -> bool:
     """Take a running task out of the routes, to sleep: from the next table on no new call reaches it. Its
-    node knows nothing of it yet: `order_sleep` goes on, `call_back` puts it back. Holds the group's lock."""
-    move = move_of(
-        task,
-        State.DRAINING,
-        why,
-        desired=Desired.SLEEP,
-        phase=Phase.READY,
-        deadline_s=settings.SLEEP_DRAIN_S,
-    )
-    return transition(move, actor=by, now=now)
+    node knows nothing of it yet: `order_sleep` goes on, `call_back` puts it back. Stages behind a pipeline's
+    head go on until it sleeps. Holds the group's lock."""
+    left = transition(_leaving(task, why, settings.SLEEP_DRAIN_S), actor=by, now=now)
+    after_head_s = 2 * settings.SLEEP_DRAIN_S + settings.STOP_DEADLINE_S
+    for stage in _behind(task) if left else ():
+        if stage.state == State.RUNNING:
+            transition(_leaving(stage, why, after_head_s), actor=by, now=now)
+    return left
+
+
+def _leaving(task: Task, why: Reason, deadline_s: float) -> Move:
+    fields = {"desired": Desired.SLEEP, "phase": Phase.READY}
+    return move_of(task, State.DRAINING, why, deadline_s=deadline_s, **fields)
+
+
+def _behind(task: Task) -> list[Task]:
+    """The other stages of the pipeline whose head this is; none of any other task."""
+    return stages_of(task)[1:] if task.rank == HEAD else []
+
+
+def _stay_asleep(stages: Iterable[Task], by: str, now: datetime) -> None:
+    """Stages that were to wake with their head do not."""
+    for stage in stages:
+        if stage.state == State.WAKING:
+            _back_to_sleep(stage, by, now)
+        elif stage.state == State.SLEEPING and stage.desired == Desired.RUN:
+            _wish(stage, Desired.SLEEP, reason(Code.ASLEEP), by, now)
 
 
 def order_sleep(task: Task, now: datetime) -> bool:
@@ -104,10 +128,19 @@ def note_quiet(task: Task) -> bool:
 def call_back(task: Task, by: str, now: datetime) -> bool:
     """Put a task back into the routes that left them to sleep, and that its node was not told of yet. Holds
     the group's lock. False where the task has gone on."""
-    if task.state != State.DRAINING or task.desired == Desired.STOP or task.phase != Phase.READY:
+    if not _may_come_back(task):
         return False
-    back = move_of(task, State.RUNNING, reason(Code.STILL_USED), desired=Desired.RUN, phase=Phase.READY)
-    return transition(back, actor=by, now=now)
+    fields = {"desired": Desired.RUN, "phase": Phase.READY}
+    why = reason(Code.STILL_USED)
+    back = transition(move_of(task, State.RUNNING, why, **fields), actor=by, now=now)
+    for stage in _behind(task) if back else ():
+        if _may_come_back(stage):
+            transition(move_of(stage, State.RUNNING, why, **fields), actor=by, now=now)
+    return back
+
+
+def _may_come_back(task: Task) -> bool:
+    return task.state == State.DRAINING and task.desired != Desired.STOP and task.phase == Phase.READY
 
 
 def _on_with_sleep(task: Task, by: str, now: datetime) -> Act:
@@ -141,7 +174,7 @@ def request_wake(*, by: str, task: Task, now: datetime) -> Act:
     Raises Conflict 409 `cannot_wake`, Refusal 403 `tenant_suspended` (TEN-01).
     """
     with transaction.atomic():
-        fresh = _locked(task)
+        fresh = stages_of(_locked(task))[0]
         tenant = fresh.group.tenant
         state, leaving = State(fresh.state), fresh.desired == Desired.STOP
         if leaving or state not in (State.RUNNING, State.DRAINING, State.SLEEPING, *AWAKE_SOON):
@@ -174,37 +207,67 @@ def _call_or_wait(task: Task, by: str, now: datetime) -> Act:
     return Act(_noted(new), said("wake_after_sleep"), said("next_wakes_by_itself"))
 
 
+@dataclass(frozen=True)
+class _Sleeper:
+    """A sleeping task, what its wake does now, and why."""
+
+    task: Task
+    step: Step
+    why: Reason
+
+
 def wake_sleeper(task: Task, by: str, now: datetime) -> Act:
-    """What a wake of a sleeping task does now (SLEEP-02 to -05). Holds the group's lock."""
+    """What a wake of a sleeping task does now (SLEEP-02 to -05): with all stages of its pipeline, or not at
+    all. Holds the group's lock."""
+    stages = stages_of(task)
+    if any(stage.state != State.SLEEPING for stage in stages):  # they have yet to follow their head
+        new = task.desired != Desired.RUN
+        if new:
+            _wish(task, Desired.RUN, reason(Code.WAKE_REQUESTED), by, now)
+        return Act(_noted(new), said("wake_after_sleep"), said("next_wakes_by_itself"))
+    sleepers = [_look_at(stage, now) for stage in stages]
+    waits = next((one for one in sleepers if one.step is Step.WAIT), None)
+    if waits is not None:
+        acts = [_let_wait(stage, waits.why, by, now) for stage in stages]
+    elif any(one.step is Step.REPLACE for one in sleepers):
+        acts = [_place_anew(stage, by, now) for stage in stages]
+    else:
+        acts = [_begin_wake(one, by, now) for one in sleepers]
+    return acts[0]
+
+
+def _look_at(task: Task, now: datetime) -> _Sleeper:
     claim = live_claim(task)
     loan = _loan_of(claim)
     step, code = decide_wake(_bed(task, claim, loan, now))
-    node = task.node.name if task.node else "-"
-    why = reason(code)
-    if step is Step.WAIT:
-        if code == Code.WAKE_NODE_OFFLINE:
-            why = reason(Code.WAKE_NODE_OFFLINE, node=node)
-        elif loan is not None:
-            why = _lent(task, loan)
-        new = task.desired != Desired.RUN or task.reason_code != why.code
-        if new:
-            _wish(task, Desired.RUN, why, by, now)
-            hints.kick("recovery.sweep")
-        return Act(_noted(new), Said(why.code, dict(why.params)), said("next_wakes_by_itself"))
-    if step is Step.REPLACE:
-        return _place_anew(task, by, now)
-    rebuilds = step is Step.REBUILD
+    if code == Code.WAKE_NODE_OFFLINE:
+        return _Sleeper(task, step, reason(code, node=task.node.name if task.node else "-"))
+    if step is Step.WAIT and loan is not None:
+        return _Sleeper(task, step, _lent(task, loan))
+    return _Sleeper(task, step, reason(code))
+
+
+def _let_wait(task: Task, why: Reason, by: str, now: datetime) -> Act:
+    new = task.desired != Desired.RUN or task.reason_code != why.code
+    if new:
+        _wish(task, Desired.RUN, why, by, now)
+        hints.kick("recovery.sweep")
+    return Act(_noted(new), Said(why.code, dict(why.params)), said("next_wakes_by_itself"))
+
+
+def _begin_wake(sleeper: _Sleeper, by: str, now: datetime) -> Act:
+    task, rebuilds = sleeper.task, sleeper.step is Step.REBUILD
     waking = move_of(
         task,
         State.WAKING,
-        why,
+        sleeper.why,
         desired=Desired.RUN,
         phase=Phase.PLACED if rebuilds else Phase.CLAIMED,
         deadline_s=settings.CLAIM_DEADLINE_S if rebuilds else patience_s(task),
     )
     transition(waking, actor=by, now=now)
     _look(task)
-    return Act(Did.WAKING, said(code), _wakes(task))
+    return Act(Did.WAKING, said(sleeper.why.code), _wakes(task))
 
 
 def _noted(new: bool) -> Did:

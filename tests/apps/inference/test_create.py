@@ -268,7 +268,7 @@ def test_a_quota_is_refused_with_its_numbers(
         ({"task.kv_offload_gb": 4097}, "task.kv_offload_gb", "out_of_range"),
         ({"priority": -1}, "priority", "operators_only"),
         ({"task.image": "vllm"}, "task.image", "bad_image"),
-        ({"parallelism": "pipeline_parallel"}, "parallelism", "not_yet_offered"),
+        ({"parallelism": "ring"}, "parallelism", "not_yet_offered"),
         ({"name": "a\x00b"}, "name", "bad_characters"),
         ({"name": "\U0001f680", "model_name": ABSENT}, "model_name", "model_name_from_name"),
     ],
