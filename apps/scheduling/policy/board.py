@@ -32,6 +32,10 @@ class Board:
         self.place_of = {node.id: place for place, node in enumerate(ordered)}
         self.rooms = [NodeRoom(view, place, snapshot.reserve) for place, view in enumerate(ordered)]
         self.touched: list[int] = []
+        # Tasks (row ids) that have room kept for them: for each of them the nodes look different.
+        self.keep_room = frozenset(
+            hold.reserved_for for node in ordered for card in node.cards for hold in card.holds
+        ) - {0}
         self._booked: list[tuple[int, NodeRoom]] = []  # (place, the node as it was before)
 
     def judge(
@@ -52,16 +56,7 @@ class Board:
             for hold in card.holds:
                 if hold.task_id in lent and not self.snapshot.may_share(task.tenant_id, hold.tenant_id):
                     return Refused(Code.RED_LINE)
-        without = {*without, *lent}
-        room = self.rooms[place]
-        gone = [
-            (card, [hold for hold in card.holds if not _is_gone(hold, task, without)]) for card in room.cards
-        ]
-        if any(len(left) < len(card.holds) for card, left in gone):
-            room = room.copy()
-            for card, (_, left) in zip(room.cards, gone, strict=True):
-                card.set(left)
-        found = self.judge_room(task, room)
+        found = self.judge_room(task, _thinned(self.rooms[place], task, {*without, *lent}))
         return found if isinstance(found, Refused) else tuple(card.view.id for card in found)
 
     def places(self, task: TaskView, below: int | None = None) -> list[int]:
@@ -75,7 +70,7 @@ class Board:
                     hold.task_id
                     for card in room.cards
                     for hold in card.holds
-                    if hold.preemptible and hold.priority < below
+                    if hold.priority < below and (hold.preemptible or hold.leaving)
                 )
             if not isinstance(self.judge(task, place, gone), Refused):
                 found.append(place)
@@ -122,6 +117,8 @@ class Board:
 
     def judge_room(self, task: TaskView, room: NodeRoom) -> "list[CardRoom] | Refused":
         """The cards that the task would get on this node, or why none."""
+        if task.id in self.keep_room:
+            room = _thinned(room, task, NOBODY)
         cards = list(room.cards) if task.gpu_required else []
         for plugin in self._filters:
             left = plugin.check(task, room, cards, self.snapshot)
@@ -140,6 +137,16 @@ class Board:
 
     def _card(self, place: int, card: int) -> CardRoom:
         return next(room for room in self.rooms[place].cards if room.view.id == card)
+
+
+def _thinned(room: NodeRoom, task: TaskView, without: Collection[int]) -> NodeRoom:
+    """The node less the room kept for the task and the holds that are thought away."""
+    gone = [(card, [hold for hold in card.holds if not _is_gone(hold, task, without)]) for card in room.cards]
+    if any(len(left) < len(card.holds) for card, left in gone):
+        room = room.copy()
+        for card, (_, left) in zip(room.cards, gone, strict=True):
+            card.set(left)
+    return room
 
 
 def _is_gone(hold: CardHold, task: TaskView, without: Collection[int]) -> bool:

@@ -8,7 +8,7 @@ costs nobody a running task.
 from agent.contract.states import TaskType
 from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.clearing import Cleared, Company, Effort, Search, mover
-from apps.scheduling.policy.shapes import ShapeKey, shape_of
+from apps.scheduling.policy.shapes import Alike, alike
 from apps.scheduling.policy.snapshot import CardHold, TaskView
 
 QUESTIONS = 500
@@ -20,7 +20,7 @@ class Borrowing:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._effort = Effort(QUESTIONS)
-        self._searches: dict[ShapeKey, Search] = {}
+        self._searches: dict[Alike, Search] = {}
         self._places: list[int] | None = None
 
     def find(self, task: TaskView) -> Cleared | None:
@@ -30,11 +30,11 @@ class Borrowing:
         places = self._with_lenders()
         if not places:
             return None
-        shape = shape_of(task)
-        search = self._searches.get(shape)
+        kind = alike(task, self._board)
+        search = self._searches.get(kind)
         if search is None:
             search = Search(self._board, task, places, lambda hold: self._lends(hold, task), lent=True)
-            self._searches[shape] = search
+            self._searches[kind] = search
         return search.best(task, self._effort)
 
     def _lends(self, hold: CardHold, task: TaskView) -> Company | None:

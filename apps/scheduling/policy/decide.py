@@ -14,7 +14,7 @@ from apps.scheduling.policy.fairness import Turns, Unit
 from apps.scheduling.policy.gang import Gangs, GangShort
 from apps.scheduling.policy.plan import Placed, Plan, sum_up
 from apps.scheduling.policy.preempt import Evictions
-from apps.scheduling.policy.shapes import Shape, ShapeKey, shape_of
+from apps.scheduling.policy.shapes import Alike, Shape, alike
 from apps.scheduling.policy.snapshot import Snapshot, TaskView
 
 
@@ -40,8 +40,8 @@ class Planner:
         self._breathe = breathe
         self._fatal = fatal
         self._board = Board(snapshot)
-        self._shapes: dict[ShapeKey, Shape] = {}
-        self._sums: dict[ShapeKey, list[Reason]] = {}
+        self._shapes: dict[Alike, Shape] = {}
+        self._sums: dict[Alike, list[Reason]] = {}
         self._turns = Turns(snapshot)
         self._gangs = Gangs(self._board)
         self._borrowing = Borrowing(self._board)
@@ -106,8 +106,7 @@ class Planner:
 
     def _place_one(self, task: TaskView, plan: Plan) -> list[Reason]:
         """Place a task, or say why it fits nowhere."""
-        key = shape_of(task)
-        shape = self._shape(task)
+        key, shape = self._shape(task)
         found = None if key in self._sums else shape.best(task)
         if found is None:
             if key not in self._sums:  # no node is left, and none will be in this decision
@@ -128,7 +127,7 @@ class Planner:
 
     def _short(self, found: GangShort) -> list[Reason]:
         short = reason(Code.GANG_SHORT, wanted=found.wanted, found=found.found)
-        refused = {} if found.stuck is None else self._shape(found.stuck).refused
+        refused = {} if found.stuck is None else self._shape(found.stuck)[1].refused
         if not refused:  # every node has room for one of them, or some are not there to be placed
             return [short]
         first, *others = sum_up(refused.values())
@@ -168,12 +167,12 @@ class Planner:
             )
         )
 
-    def _shape(self, task: TaskView) -> Shape:
-        key = shape_of(task)
+    def _shape(self, task: TaskView) -> tuple[Alike, Shape]:
+        key = alike(task, self._board)
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = Shape(self._board, task, self._breathe)
-        return shape
+        return key, shape
 
 
 def decide(snapshot: Snapshot, now: datetime) -> Plan:

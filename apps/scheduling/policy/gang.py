@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.fairness import Unit
 from apps.scheduling.policy.registry import Refused
-from apps.scheduling.policy.shapes import ShapeKey, shape_of
+from apps.scheduling.policy.shapes import Alike, alike
 from apps.scheduling.policy.snapshot import TaskView
 
 ZONES_TRIED = 8
 
-Kinds = frozenset[tuple[ShapeKey, int]]
+Kinds = frozenset[tuple[Alike, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Gangs:
         wanted = max(unit[0].gang_size, len(unit))
         if len(unit) < wanted:
             return GangShort(wanted, len(unit), None)
-        kinds = frozenset(Counter(shape_of(task) for task in unit).items())
+        kinds = frozenset(Counter(alike(task, self._board) for task in unit).items())
         known = self._short.get(kinds)
         if known is not None:
             return known
@@ -90,9 +90,10 @@ class Gangs:
             if len(found) > most:
                 most, stuck = len(found), order[len(found)]
             first = order[len(found)]
-            if shape_of(first) in tried:
+            kind = alike(first, self._board)
+            if kind in tried:
                 break
-            tried.add(shape_of(first))
+            tried.add(kind)
             order = [first, *(task for task in order if task is not first)]
         return GangShort(wanted, most, stuck)
 

@@ -28,11 +28,9 @@ class _Held:
 
     def __init__(self, holds: Iterable[CardHold]) -> None:
         self.gangs: dict[str, dict[int, CardHold]] = {}
-        self.keep_room: set[int] = set()
         self.lowest: int | None = None  # the lowest priority that could be evicted
         for hold in holds:
             if hold.reserved_for:
-                self.keep_room.add(hold.reserved_for)
                 continue
             if hold.gang:
                 self.gangs.setdefault(hold.gang, {})[hold.task_id] = hold
@@ -57,7 +55,7 @@ class Evictions:
         held = self._all_held()
         if held.lowest is None or held.lowest >= unit[0].priority:
             return []
-        if any(task.id in held.keep_room or not task.gpu_required for task in unit):
+        if any(task.id in self._board.keep_room or not task.gpu_required for task in unit):
             return []
         kinds = Counter((shape_of(task), task.priority) for task in unit)
         key = frozenset(kinds.items())

@@ -55,6 +55,15 @@ def shape_of(task: TaskView) -> ShapeKey:
     )
 
 
+Alike = tuple[ShapeKey, int]
+
+
+def alike(task: TaskView, board: Board) -> Alike:
+    """What tasks have in common that every node answers alike: their shape; one that has room kept for it is
+    alone of its kind."""
+    return (shape_of(task), task.id if task.id in board.keep_room else 0)
+
+
 class Shape:
     """The nodes that take one shape of task, best first."""
 

@@ -14,8 +14,10 @@ NO_RESERVE = Reserve(0, 0.0)
 TENANT = 1
 
 
-def hold(tenant: int = TENANT, percent: int | None = None, *, inference: bool = True) -> CardHold:
-    return CardHold(tenant, percent, inference)
+def hold(
+    tenant: int = TENANT, percent: int | None = None, *, inference: bool = True, **fields: Any
+) -> CardHold:
+    return CardHold(tenant, percent, inference, **fields)
 
 
 def card(number: int, *holds: CardHold, **fields: Any) -> CardView:
