@@ -75,6 +75,7 @@ class Engine(Protocol):
     health_path: str
     loading_status: int | None  # HTTP status that means "still loading"; None = it does not listen yet
     can_sleep: bool
+    start_percent: int | None  # the share of a card that it takes where none is told; None = it does not ask
     spans_nodes: bool  # it runs as the stages of a pipeline, one a node (PAR-03)
     key_variable: str  # environment variable that the engine reads its API key from
     option_variables: frozenset[str]  # entries of a service's environment that the builder reads

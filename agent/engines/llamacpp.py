@@ -30,6 +30,7 @@ class LlamaCpp:
     health_path = "/health"
     loading_status: int | None = 503
     can_sleep = False
+    start_percent: int | None = None
     spans_nodes = False  # its own way, by RPC, has no ranks and no walls
     key_variable = "LLAMA_API_KEY"
     option_variables = frozenset(

@@ -23,6 +23,7 @@ class Vllm:
     health_path = "/health"
     loading_status: int | None = None
     can_sleep = True
+    start_percent: int | None = 90
     spans_nodes = True  # from 0.12 on, by its own processes and without Ray
     key_variable = "VLLM_API_KEY"
     option_variables = frozenset(
