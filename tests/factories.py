@@ -167,7 +167,7 @@ def make_node(
     wanted = [{} for _ in range(cards)] if isinstance(cards, int) else cards
     for index, card_fields in enumerate(wanted):
         base = {"vendor": vendor, "model": card_model, "vram_total_mb": vram_total_mb}
-        make_card(node, index, sample=sample, now=now, **{**base, **card_fields})
+        make_card(node, index, now=now, **{"sample": sample, **base, **card_fields})
     return node
 
 

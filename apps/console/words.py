@@ -37,6 +37,7 @@ ROWS = {
     "files.FilePiece": (_("file piece"), _("file pieces")),
     "files.FileRequest": (_("file request"), _("file requests")),
     "fleet.Card": (_("card"), _("cards")),
+    "fleet.ModelFile": (_("model on it"), _("models on it")),
     "fleet.JoinToken": (_("join token"), _("join tokens")),
     "fleet.Node": (_("node"), _("nodes")),
     "fleet.Port": (_("port"), _("ports")),

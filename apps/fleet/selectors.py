@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from apps.core.errors import NotFound
 from apps.core.ids import looks_like_id
@@ -117,6 +117,21 @@ def node_by_id(viewer: Viewer, public_id: str) -> Node:
     if found is None:
         raise NotFound
     return found
+
+
+def card_kinds(tenant_id: int) -> set[tuple[tuple[str, str, int | None, str, int], ...]]:
+    """What the nodes with cards that a tenant may use are like, each kind once: by card (vendor, model, MB in
+    all, compute capability, how many). Nodes that are silent too: their cards come back with them."""
+    rows = (
+        Card.objects.filter(present=True, node__in=nodes_open_to(tenant_id))
+        .order_by("node_id", "vendor", "model", "vram_total_mb", "compute_capability")
+        .values_list("node_id", "vendor", "model", "vram_total_mb", "compute_capability")
+        .annotate(count=Count("pk"))
+    )
+    found: dict[int, list[tuple[str, str, int | None, str, int]]] = defaultdict(list)
+    for node_id, *card in rows:
+        found[node_id].append(tuple(card))
+    return {tuple(cards) for cards in found.values()}
 
 
 def placement_rows() -> list[NodeRow]:

@@ -1,11 +1,57 @@
-"""Cards and ports: what agents reported and placements took, read only."""
+"""Cards, ports and models, read only: what agents reported and placements took, also as rows of a node."""
 
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from apps.console.admin.base import ReadOnlyAdmin
-from apps.fleet.models import Card, Port
+from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, ago
+from apps.core.clock import utc_now
+from apps.fleet.models import Card, ModelFile, Port
+
+
+def _foreign(row: Card) -> str | None:
+    sample = getattr(row, "sample", None)
+    if sample is None or sample.foreign_mb is None:
+        return None
+    return f"{sample.foreign_mb} MB {sample.foreign}".strip()
+
+
+class CardRows(ReadOnlyRows):
+    model = Card
+    fields = [
+        "index",
+        "model",
+        "vendor",
+        "vram_total_mb",
+        "used_mb",
+        "foreign",
+        "link_group",
+        "pcie_root",
+        "present",
+        "quarantine",
+    ]
+    readonly_fields = fields
+
+    @display(description=_("used MB"))
+    def used_mb(self, row: Card) -> int | None:
+        return row.sample.vram_used_mb if hasattr(row, "sample") else None
+
+    @display(description=_("of it foreign"))
+    def foreign(self, row: Card) -> str | None:
+        return _foreign(row)
+
+    @display(description=_("quarantine"))
+    def quarantine(self, row: Card) -> str | None:
+        if row.quarantined_at is None:
+            return None
+        held = ", ".join(f"{one['pid']}: {one['used_mb']} MB ({one['task_id']})" for one in row.held_by)
+        return f"{ago(row.quarantined_at, utc_now())}: {held}"
+
+
+class ModelRows(ReadOnlyRows):
+    model = ModelFile
+    fields = ["path"]
+    readonly_fields = fields
 
 
 @admin.register(Card)
@@ -24,8 +70,11 @@ class CardAdmin(ReadOnlyAdmin):
         "model",
         "vram_total_mb",
         "used_mb",
+        "foreign",
         "busy",
         "temperature",
+        "link_group",
+        "pcie_root",
         "driver_version",
         "compute_capability",
         "mig_capable",
@@ -36,6 +85,10 @@ class CardAdmin(ReadOnlyAdmin):
     @display(description=_("used MB"), ordering="sample__vram_used_mb")
     def used_mb(self, row: Card) -> int | None:
         return row.sample.vram_used_mb if hasattr(row, "sample") else None
+
+    @display(description=_("of it foreign"))
+    def foreign(self, row: Card) -> str | None:
+        return _foreign(row)
 
     @display(description=_("busy %"))
     def busy(self, row: Card) -> int | None:

@@ -15,36 +15,20 @@ from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from apps.alerts.selectors import open_alerts_of
-from apps.console.admin.base import OperatorAdmin, ReadOnlyRows, ago, coloured, tell_refusal
+from apps.console.admin.base import OperatorAdmin, ago, coloured, tell_refusal
+from apps.console.admin.cards import CardRows, ModelRows
 from apps.console.admin.joining import join_token_page
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.core.errors import Refusal
 from apps.fleet import services
-from apps.fleet.models import Card, DoorState, Duty, Node
+from apps.fleet.models import DoorState, Duty, Node
 from apps.fleet.selectors import has_door, is_online
 from apps.fleet.services.changes import PLAIN_FIELDS
 from apps.tenants.scope import viewer_of
 from apps.upkeep import selectors as upkeep
 from apps.upkeep import services as upkeep_services
 from apps.upkeep.selectors import next_step as upkeep_next
-
-
-class CardRows(ReadOnlyRows):
-    model = Card
-    fields = ["index", "model", "vendor", "vram_total_mb", "used_mb", "present", "quarantine"]
-    readonly_fields = fields
-
-    @display(description=_("used MB"))
-    def used_mb(self, row: Card) -> int | None:
-        return row.sample.vram_used_mb if hasattr(row, "sample") else None
-
-    @display(description=_("quarantine"))
-    def quarantine(self, row: Card) -> str | None:
-        if row.quarantined_at is None:
-            return None
-        held = ", ".join(f"{one['pid']}: {one['used_mb']} MB ({one['task_id']})" for one in row.held_by)
-        return f"{ago(row.quarantined_at, utc_now())}: {held}"
 
 
 class DeleteNodeForm(forms.Form):
@@ -76,9 +60,9 @@ class NodeAdmin(OperatorAdmin):
     ]
     list_filter = ["cordoned", "duty", "open_to_all", "runtime", "pool"]
     search_fields = ["name", "hostname", "public_id", "machine_id"]
-    list_select_related = ["liveness"]
+    list_select_related = ["liveness", "sample"]
     autocomplete_fields = ["allowed_tenants", "allowed_groups"]
-    inlines = [CardRows]
+    inlines = [CardRows, ModelRows]
     actions_list = ["new_join_token"]
     actions_detail = [
         "cordon",
@@ -110,8 +94,12 @@ class NodeAdmin(OperatorAdmin):
         "contract_version",
         "cpu_count",
         "memory_total_mb",
+        "load",
         "dial",
         "engines",
+        "images",
+        "volume_prefixes",
+        "host_ipc",
         "port_first",
         "port_last",
         "joined_at",
@@ -119,6 +107,7 @@ class NodeAdmin(OperatorAdmin):
     fieldsets = (
         (None, {"fields": ["name", "online", "last_seen", "open_for_work", "alerts", "pool", "labels"]}),
         (_("Upkeep"), {"fields": [("shown_duty", "duty_since"), "what_is_left"]}),
+        (_("Placing"), {"fields": ["load", "inference_cap"]}),
         (_("Who may use it"), {"fields": ["open_to_all", "allowed_tenants", "allowed_groups"]}),
         (
             _("Machine"),
@@ -129,6 +118,9 @@ class NodeAdmin(OperatorAdmin):
                     "machine_id",
                     "runtime",
                     "engines",
+                    "images",
+                    "volume_prefixes",
+                    "host_ipc",
                     "cpu_count",
                     "memory_total_mb",
                     "clock",
@@ -169,6 +161,19 @@ class NodeAdmin(OperatorAdmin):
     def clock(self, row: Node) -> str | None:
         skew = row.liveness.clock_skew_s if hasattr(row, "liveness") else None
         return None if skew is None else f"{round(skew, 1) + 0.0:.1f} s"  # + 0.0: no "-0.0"
+
+    @display(description=_("load"))
+    def load(self, row: Node) -> str | None:
+        """In percent; `?` = not told."""
+        if not hasattr(row, "sample"):
+            return None
+        told = (row.sample.cpu_percent, row.sample.memory_percent, row.sample.disk_percent)
+        cpu, memory, disk = ("?" if value is None else f"{value:.0f} %" for value in told)
+        return _("processors %(cpu)s, memory %(memory)s, disk %(disk)s") % {
+            "cpu": cpu,
+            "memory": memory,
+            "disk": disk,
+        }
 
     @display(description=_("cards"))
     def card_count(self, row: Node) -> int:

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from apps.alerts.models import Alert
 from apps.core import texts
 from apps.core.serializers import Body
-from apps.fleet.models import Card, CardSample, DoorState, JoinToken, Node
+from apps.fleet.models import Card, CardSample, DoorState, JoinToken, Node, NodeSample
 from apps.fleet.selectors import has_door, is_online
 
 
@@ -49,11 +49,34 @@ class NodeShape(serializers.ModelSerializer[Node]):
 
 
 class CardForOperatorShape(CardShape):
-    """`quarantined_at`: since then memory of an ended attempt has been held there by `held_by` (pid 0 = the
-    driver names nobody), and nothing is placed; `release_asked_at`: its agent has yet to follow a release."""
+    """`foreign_mb` of the used memory belong to no attempt of ours, `foreign` is the process that holds most
+    of them; null = that can't be told. Cards of one `link_group` are joined by NVLink or the like, those of
+    one `pcie_root` hang on one PCIe root. `quarantined_at`: since then memory of an ended attempt has been
+    held there by `held_by` (pid 0 = the driver names nobody), and nothing is placed; `release_asked_at`: its
+    agent has yet to follow a release."""
+
+    foreign_mb = serializers.IntegerField(source="sample.foreign_mb", read_only=True, default=None)
+    foreign = serializers.CharField(source="sample.foreign", read_only=True, default="")
 
     class Meta(CardShape.Meta):
-        fields = [*CardShape.Meta.fields, "quarantined_at", "held_by", "release_asked_at"]
+        fields = [
+            *CardShape.Meta.fields,
+            "foreign_mb",
+            "foreign",
+            "link_group",
+            "pcie_root",
+            "quarantined_at",
+            "held_by",
+            "release_asked_at",
+        ]
+
+
+class LoadShape(serializers.ModelSerializer[NodeSample]):
+    """How busy a node's host is, in percent; null = not told, never zero."""
+
+    class Meta:
+        model = NodeSample
+        fields = ["cpu_percent", "memory_percent", "disk_percent", "sampled_at"]
 
 
 class NodeAlertShape(serializers.ModelSerializer[Alert]):
@@ -85,13 +108,16 @@ class DoorShape(serializers.Serializer[Any]):
 
 class NodeForOperatorShape(NodeShape):
     """A node with what operators need to run it. Times by the server's clock; `clock_skew_s` is the
-    node's clock minus ours."""
+    node's clock minus ours. `load` is null where nothing was ever told; `volume_prefixes` are the folders
+    that it mounts from, null = not told. `inference_cap` bounds its inference containers (null =
+    INFERENCE_CAP_PER_GPU for each card, 0 = none)."""
 
     cards = CardForOperatorShape(many=True, read_only=True)
     allowed_tenants: Any = serializers.SlugRelatedField(many=True, read_only=True, slug_field="slug")
     allowed_groups: Any = serializers.SlugRelatedField(many=True, read_only=True, slug_field="name")
     last_seen_at = serializers.DateTimeField(source="liveness.last_seen_at", read_only=True, default=None)
     clock_skew_s = serializers.FloatField(source="liveness.clock_skew_s", read_only=True, default=None)
+    load = LoadShape(source="sample", read_only=True, default=None)
     door = serializers.SerializerMethodField()
     alerts = serializers.SerializerMethodField()
 
@@ -104,6 +130,11 @@ class NodeForOperatorShape(NodeShape):
             "agent_version",
             "cpu_count",
             "memory_total_mb",
+            "load",
+            "inference_cap",
+            "volume_prefixes",
+            "host_ipc",
+            "images",
             "port_first",
             "port_last",
             "open_to_all",
@@ -146,13 +177,15 @@ class LabelsField(serializers.DictField):
 
 class NodeChangesBody(Body):
     """`allowed_tenants` are slugs, `allowed_groups` names of shared groups; each list replaces the
-    present one and matters while `open_to_all` is false."""
+    present one and matters while `open_to_all` is false. `inference_cap` null = INFERENCE_CAP_PER_GPU for
+    each card, 0 = no inference (SCHED-06)."""
 
     name = serializers.CharField(max_length=200, required=False)
     cordoned = serializers.BooleanField(required=False)
     pool = serializers.CharField(max_length=100, allow_blank=True, required=False)
     labels = LabelsField(required=False)
     open_to_all = serializers.BooleanField(required=False)
+    inference_cap = serializers.IntegerField(min_value=0, max_value=10_000, allow_null=True, required=False)
     allowed_tenants = serializers.ListField(
         child=serializers.CharField(max_length=50), max_length=1000, required=False
     )

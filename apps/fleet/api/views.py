@@ -25,7 +25,7 @@ def _shape(viewer: Viewer) -> type[shapes.NodeShape]:
 
 
 def _rows(viewer: Viewer) -> Any:
-    rows = selectors.nodes(viewer).select_related("liveness").prefetch_related("cards__sample")
+    rows = selectors.nodes(viewer).select_related("liveness", "sample").prefetch_related("cards__sample")
     return rows.prefetch_related(*_LISTS) if viewer.is_operator else rows
 
 

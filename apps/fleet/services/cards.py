@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db import transaction
 
+from agent.contract.machine import MOST_PROCESSES
 from agent.contract.messages import CardReport
 from apps.core import hints
 from apps.core.errors import Conflict, FieldError, Forbidden, Invalid
@@ -27,6 +28,7 @@ _ROWS_MAX = 1024  # of one node, those that left among them
 _UTILIZATION_STEP = 10
 _TEMPERATURE_STEP = 5
 _HOLDERS_MAX = 32
+_LONGEST_ID = 40
 
 
 def write_cards(node: Node, reports: list[CardReport], now: datetime, *, unknown: bool = False) -> bool:
@@ -69,6 +71,8 @@ def _write_card(node: Node, card: Card | None, uuid: str, report: CardReport, no
         "model": fit(report.model, 100),
         "mig_capable": report.mig_capable,
         "mps_capable": report.mps_capable,
+        "link_group": count_or_none(report.link_group),
+        "pcie_root": fit(report.pcie_root, 50),
         "present": True,
         **_quarantine(card, report, now),
     }
@@ -97,7 +101,7 @@ def _quarantine(card: Card | None, report: CardReport, now: datetime) -> dict[st
     if not report.quarantined:
         return {"quarantined_at": None, "held_by": [], "release_asked_at": None}
     holders = [
-        {"pid": one.pid, "used_mb": count_or_none(one.used_mb), "task_id": fit(one.task_id, 40)}
+        {"pid": one.pid, "used_mb": count_or_none(one.used_mb), "task_id": fit(one.task_id, _LONGEST_ID)}
         for one in report.held_by[:_HOLDERS_MAX]
     ]
     return {"quarantined_at": (card.quarantined_at if card else None) or now, "held_by": holders}
@@ -132,22 +136,56 @@ def release_cards(*, actor: Viewer, node: Node, uuid: str | None = None, now: da
 
 
 def _write_sample(card: Card, sample: CardSample | None, report: CardReport, now: datetime) -> bool:
-    """Returns whether the memory reading changed: the only one that placing depends on."""
+    """Returns whether a reading of memory changed: the only ones that placing depends on."""
     values: dict[str, Any] = {
         "vram_used_mb": count_or_none(report.vram_used_mb),
+        "foreign_mb": count_or_none(report.foreign_mb),
+        "foreign": _stranger(report),
+        "owned_mb": _owned_mb(report),
         "temperature_c": degrees_or_none(report.temperature_c),
         "utilization_percent": count_or_none(report.utilization_percent),
     }
     if sample is None:
         CardSample.objects.create(card=card, sampled_at=now, **values)
         return True
-    memory = changed_enough(sample.vram_used_mb, values["vram_used_mb"], card.vram_total_mb)
+    memory = (
+        changed_enough(sample.vram_used_mb, values["vram_used_mb"], card.vram_total_mb)
+        or changed_enough(sample.foreign_mb, values["foreign_mb"], card.vram_total_mb)
+        or _shares_changed(sample.owned_mb, values["owned_mb"], card.vram_total_mb)
+    )
     other = _stepped(
         sample.utilization_percent, values["utilization_percent"], _UTILIZATION_STEP
     ) or _stepped(sample.temperature_c, values["temperature_c"], _TEMPERATURE_STEP)
     if memory or other:
         CardSample.objects.filter(pk=sample.pk).update(sampled_at=now, **values)
     return memory
+
+
+def _stranger(report: CardReport) -> str:
+    """The process that is none of ours and holds most, by its name."""
+    named = [one for one in (report.processes or [])[:MOST_PROCESSES] if not one.task_id]
+    return fit(max(named, key=lambda one: one.used_mb or 0).name, 100) if named else ""
+
+
+def _owned_mb(report: CardReport) -> dict[str, int | None] | None:
+    """What each attempt's processes hold together, by "task.attempt"; null where it is not told."""
+    if report.processes is None:
+        return None
+    owned: dict[str, int | None] = {}
+    for one in report.processes[:MOST_PROCESSES]:
+        if one.task_id:
+            key = f"{fit(one.task_id, _LONGEST_ID)}.{count_or_none(one.attempt)}"
+            used, before = count_or_none(one.used_mb), owned.get(key, 0)
+            owned[key] = None if used is None or before is None else used + before
+    return owned
+
+
+def _shares_changed(
+    old: dict[str, int | None] | None, new: dict[str, int | None] | None, total_mb: int | None
+) -> bool:
+    if old is None or new is None:
+        return old is not new
+    return old.keys() != new.keys() or any(changed_enough(old[key], new[key], total_mb) for key in new)
 
 
 def _stepped(old: int | None, new: int | None, step: int) -> bool:

@@ -1,4 +1,5 @@
-"""What operators change on a node: cordon, pool, labels, name, and who may use it (TEN-09)."""
+"""What operators change on a node: cordon, pool, labels, name, its inference cap (SCHED-06), and who may use
+it (TEN-09)."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -13,7 +14,7 @@ from apps.fleet.models import Duty, Node
 from apps.tenants.models import SharedGroup, Tenant
 from apps.tenants.scope import Viewer
 
-PLAIN_FIELDS = frozenset({"name", "cordoned", "pool", "labels", "open_to_all"})
+PLAIN_FIELDS = frozenset({"name", "cordoned", "pool", "labels", "open_to_all", "inference_cap"})
 
 
 def change_node(

@@ -25,11 +25,14 @@ from apps.fleet.selectors import is_online
 from apps.fleet.services import cards
 from apps.fleet.services.alerts import raise_alert
 from apps.fleet.services.doors import forget_door
-from apps.fleet.services.measures import count_or_none, fit
+from apps.fleet.services.load import write_load
+from apps.fleet.services.measures import count_or_none, fit, storable_texts
 
 log = logging.getLogger("heteroflow.fleet")
 
 _ENGINES_MAX = 32
+_IMAGES_MAX = 256
+_PREFIXES_MAX = 64
 _HOST = re.compile(r"[A-Za-z0-9._:-]{1,255}")  # a name, or an address of either family
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LONGEST_INCARNATION = 64
@@ -71,7 +74,8 @@ def record_heartbeat(
     _check(request, address)
     skew_s = _skew(request.sent_at, now)
     with transaction.atomic():
-        live, _ = Liveness.objects.select_for_update().get_or_create(node=node)
+        known = Liveness.objects.select_for_update(of=("self",)).select_related("node__sample")
+        live, _ = known.get_or_create(node=node)
         same_run = live.incarnation == request.incarnation
         if same_run and request.sequence <= live.heartbeat_sequence:
             return HeartbeatOutcome(False, skew_s=skew_s)
@@ -83,6 +87,7 @@ def record_heartbeat(
         follows = _may_follow(live, now)
         changed = _write_facts(node, request, address_too=follows or not node.dial)
         cards_changed = cards.write_cards(node, request.cards, now, unknown=request.cards_unknown)
+        load_changed = write_load(node, getattr(live.node, "sample", None), request.host, now)
         has_door = isinstance(request.dial, DoorTarget)
         clock_moved = has_door and follows and _follow_clock(live, skew_s)
         ports_changed = _follow_ports(live, request)
@@ -92,7 +97,7 @@ def record_heartbeat(
         shut = clock_moved and live.door_state == DoorState.CLOSED
         if has_door and ("dial" in changed or not same_run or shut):
             forget_door(live, now)
-        if changed or cards_changed or ports_changed:
+        if changed or cards_changed or ports_changed or load_changed:
             hints.kick("scheduling.place")
     return HeartbeatOutcome(True, newer_incarnation=not same_run, skew_s=skew_s)
 
@@ -164,6 +169,9 @@ def _write_facts(node: Node, request: HeartbeatRequest, *, address_too: bool) ->
         "engines": _engines(request),
         "port_first": request.port_range[0],
         "port_last": request.port_range[1],
+        "volume_prefixes": _prefixes(request),
+        "host_ipc": request.host_ipc,
+        "images": storable_texts(request.images or [], most=_IMAGES_MAX, longest=300),
     }
     if not 1 <= request.port_range[0] <= request.port_range[1] <= 65535:
         log.warning("node %s reports an unusable port range, the present one stays", node.public_id)
@@ -187,6 +195,12 @@ def _engines(request: HeartbeatRequest) -> list[dict[str, str | None]]:
         }
         for engine in request.engines[:_ENGINES_MAX]
     ]
+
+
+def _prefixes(request: HeartbeatRequest) -> list[str] | None:
+    if request.volume_prefixes is None:
+        return None
+    return storable_texts(request.volume_prefixes, most=_PREFIXES_MAX, longest=1000)
 
 
 def check_incarnation(incarnation: str) -> None:

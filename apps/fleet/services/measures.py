@@ -3,6 +3,8 @@
 One card with a broken sensor must not take its node offline. Pure.
 """
 
+from itertools import islice
+
 _LARGEST = 2**31 - 1
 
 
@@ -19,6 +21,18 @@ def degrees_or_none(value: int | None) -> int | None:
 def fit(text: str | None, longest: int) -> str:
     """A text cut to a column, without control characters."""
     return "".join(c for c in text or "" if c.isprintable())[:longest]
+
+
+def percent_or_none(value: float | None) -> float | None:
+    """A share in percent, to a tenth; None for no answer and for what can not be."""
+    return round(value, 1) if value is not None and 0 <= value <= 100 else None
+
+
+def storable_texts(texts: list[str], *, most: int, longest: int) -> list[str]:
+    """At most so many of them, each once and in order, without those that are too long or hold what can not
+    be shown: half a path or name would be another one."""
+    fine = (text for text in texts if 0 < len(text) <= longest and text.isprintable())
+    return sorted(set(islice(fine, most)))
 
 
 def changed_enough(old_mb: int | None, new_mb: int | None, total_mb: int | None) -> bool:

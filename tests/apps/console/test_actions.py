@@ -128,11 +128,12 @@ def test_cordon_and_uncordon(full: dict[str, Any], operator_client: Client) -> N
 def test_allow_list_is_set_by_the_service(full: dict[str, Any], operator_client: Client) -> None:
     node = full["node"]
     page = reverse("admin:fleet_node_change", args=[node.pk])
-    counts = {f"{p}-{n}_FORMS": v for p in ("cards", "alerts") for n, v in (("TOTAL", 0), ("INITIAL", 0))}
-    form = {"name": "renamed", "pool": "a", "labels": "{}", "allowed_tenants": [full["tenant"].pk]}
-    operator_client.post(page, {**form, **counts})
+    inlines = ("cards", "model_files")
+    counts = {f"{p}-{n}_FORMS": v for p in inlines for n, v in (("TOTAL", 0), ("INITIAL", 0))}
+    form = {"name": "renamed", "pool": "a", "labels": "{}", "inference_cap": "0"}
+    operator_client.post(page, {**form, **counts, "allowed_tenants": [full["tenant"].pk]})
     node = Node.objects.get(pk=node.pk)
-    assert (node.name, node.pool, node.open_to_all) == ("renamed", "a", False)
+    assert (node.name, node.pool, node.open_to_all, node.inference_cap) == ("renamed", "a", False, 0)
     assert list(node.allowed_tenants.all()) == [full["tenant"]]
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.contract.messages import (
+    CardHolder,
     CardReport,
     DialTarget,
     DoorTarget,
@@ -356,6 +357,10 @@ def test_any_decodable_heartbeat_is_recorded_or_refused_in_words(data):
         utilization_percent=st.none() | number,
         driver_version=st.none() | text,
         compute_capability=st.none() | text,
+        processes=st.none() | st.lists(st.builds(CardHolder, pid=number, task_id=text, name=text)),
+        foreign_mb=st.none() | number,
+        link_group=st.none() | number,
+        pcie_root=text,
     )
     fields = data.draw(
         st.fixed_dictionaries(
@@ -367,6 +372,8 @@ def test_any_decodable_heartbeat_is_recorded_or_refused_in_words(data):
                 "host": st.builds(HostReport, cpu_count=number, memory_total_mb=number),
                 "cards": st.lists(reports, max_size=4),
                 "engines": st.lists(st.builds(EngineReport, name=text), max_size=3),
+                "volume_prefixes": st.none() | st.lists(text, max_size=3),
+                "images": st.none() | st.lists(text, max_size=3),
                 "port_range": st.tuples(number, number),
                 "agent_version": text,
             }

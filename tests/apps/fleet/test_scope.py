@@ -93,6 +93,7 @@ def test_operators_cordon_label_and_list_by_address(api_client, operator, tenant
         "pool": "a100",
         "labels": {"rack": "7"},
         "open_to_all": False,
+        "inference_cap": 0,
         "allowed_tenants": [tenant.slug, tenant.slug],
         "allowed_groups": [group.name],
     }
@@ -102,6 +103,30 @@ def test_operators_cordon_label_and_list_by_address(api_client, operator, tenant
     assert {name: shown[name] for name in body} == {**body, "allowed_tenants": [tenant.slug]}
     assert client.patch(path, {"allowed_tenants": [], "cordoned": False}).json()["allowed_tenants"] == []
     assert client.get(path).json()["allowed_groups"] == ["friends"]
+    assert client.patch(path, {"inference_cap": None}).json()["inference_cap"] is None
+    assert client.patch(path, {"inference_cap": -1}).status_code == 400
+
+
+@pytest.mark.req("SCHED-03", "SCHED-04")
+def test_operators_see_what_placing_knows_of_a_node(api_client, operator, now):
+    sample = {"vram_used_mb": 3000, "foreign_mb": 1300, "foreign": "python3"}
+    cards = [{"sample": sample, "link_group": 0, "pcie_root": "0"}, {"sample": False}]
+    told = {"volume_prefixes": ["/data"], "host_ipc": False, "images": ["vllm/vllm-openai:v1"]}
+    node = factories.make_node(cards=cards, load={"cpu_percent": 55.0}, **told)
+    shown = api_client(operator).get(f"/api/v1/nodes/{node.public_id}").json()
+    assert {name: shown[name] for name in told} == told
+    load = shown["load"]
+    assert (load["cpu_percent"], load["memory_percent"], load["disk_percent"]) == (55.0, None, None)
+    first, second = shown["cards"]
+    assert (first["foreign_mb"], first["foreign"], first["link_group"], first["pcie_root"]) == (
+        1300,
+        "python3",
+        0,
+        "0",
+    )
+    assert (second["foreign_mb"], second["foreign"]) == (None, "")
+    silent = factories.make_node(load=False)
+    assert api_client(operator).get(f"/api/v1/nodes/{silent.public_id}").json()["load"] is None
 
 
 @pytest.mark.parametrize("role", list(Role))
