@@ -344,7 +344,10 @@ TEXTS: dict[str, Promise] = {
     "endpoint_not_created": _("The endpoint of this service could not be made; add it under endpoints."),
     "not_in_effect_yet": _("%(field)s is kept, but this version does not act on it yet."),
     "not_counted_on_card": _("Without a port the service is not counted on its card."),
-    "estimate_skipped": _("The memory need could not be estimated, so the check was skipped."),
+    "estimate_skipped": _(
+        "The size of the model is not known here, so that nobody checked whether it fits on a card. Send"
+        " task.estimated_gpu_memory_mb to have it checked."
+    ),
     "clock_skew": _("The node's clock is off by %(skew_s)s s."),
 }
 

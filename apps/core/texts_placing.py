@@ -70,6 +70,28 @@ PLACING: dict[str, Promise] = {
     ),
     "preempted": _("Work of a higher priority needed its place; it waits for another one."),
     "room_kept": _("Room was made for it and is kept until %(until)s; it starts when that is empty."),
+    # what can never be, said when a service is created
+    "promise_too_large": _(
+        "%(field)s is %(value)s, but at most %(max)s %% of a card can be promised: the rest is kept free."
+    ),
+    "memory_nowhere": _(
+        "It needs %(wanted_size)s on a card, but no card that this tenant may use has more than %(free_size)s"
+        " for it, were it empty. Spread it over more cards, or change gpu_type or gpu_memory_utilization."
+    ),
+    "model_nowhere": _(
+        "By the size of its files it needs about %(wanted_size)s on a card, but no card that this tenant may"
+        " use has more than %(free_size)s for it, were it empty. Take a smaller or quantised model, spread it"
+        " over more cards, change gpu_type or gpu_memory_utilization, or send task.estimated_gpu_memory_mb if"
+        " you know better."
+    ),
+    "cards_nowhere": _(
+        "%(field)s is %(value)s, but no node that this tenant may use has more than %(largest)s fitting cards"
+        " of one model."
+    ),
+    "gpu_type_nowhere": _(
+        "%(field)s is %(value)s, but no node that this tenant may use has such a card; a pipeline takes none"
+        " of another type."
+    ),
     # what of a node is busy
     "what_cpu": _("processor"),
     "what_memory": _("memory"),

@@ -285,6 +285,9 @@ INFERENCE_CAP_PER_GPU = env.int("INFERENCE_CAP_PER_GPU", default=8)
 FAIR_SHARE = env.bool("FAIR_SHARE", default=False)
 VRAM_RESERVE_MB = env.int("VRAM_RESERVE_MB", default=500)
 VRAM_RESERVE_RATIO = env.float("VRAM_RESERVE_RATIO", default=0.10)
+# What a model is taken to need: its size times the factor, and so many MB on each card (SVC-09).
+MODEL_MEMORY_FACTOR = env.float("MODEL_MEMORY_FACTOR", default=1.2)
+MODEL_OVERHEAD_MB = env.int("MODEL_OVERHEAD_MB", default=2048)
 # The dial-back of nodes' doors (AGENT-16): one dial must end well within the lease of a tick.
 DOOR_SKEW_STEP_S = env.float("DOOR_SKEW_STEP_S", default=20.0)  # a clock that moved less is not followed
 DOOR_CHECK_PERIOD_S = env.float("DOOR_CHECK_PERIOD_S", default=60.0)

@@ -4,9 +4,8 @@ Route and endpoint stand in a savepoint each: their unexpected failure leaves th
 warning on it (SVC-05). Never validates fields itself; never places anything.
 """
 
-import json
 import logging
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +14,7 @@ from django.db import IntegrityError, transaction
 from agent.contract.codes import Code
 from apps.core import audit, versions
 from apps.core.errors import Conflict, FieldError, Forbidden, Refusal
+from apps.inference.services.foreseeing import find_warnings, foresee, group_fields, task_fields
 from apps.inference.validation import ServiceSpec, validate_create
 from apps.routing import services as routing
 from apps.routing.models import InferenceEndpoint
@@ -49,20 +49,27 @@ def create_service(*, actor: Viewer, body: dict[str, Any], now: datetime) -> Cre
     Raises Invalid (400, by field), NotFound or Forbidden for the tenant, Refusal 403
     `tenant_suspended` or `quota_exceeded`, Conflict 409 `name_taken`; nothing is written then.
     """
+    tenant, spec = read_request(actor, body, now)
+    try:
+        with transaction.atomic():
+            ensure_quota(tenant, spec)
+            refuse_taken(tenant, spec)  # again: whoever held the quota row may have taken it
+            return _create(actor, tenant, spec, now)
+    except IntegrityError:
+        refuse_taken(tenant, spec)
+        raise
+
+
+def read_request(actor: Viewer, body: dict[str, Any], now: datetime) -> tuple[Tenant, ServiceSpec]:
+    """What is asked for, for whom, with its memory estimated. Refuses what can be known without counting;
+    see `create_service`."""
     spec = validate_create(body, is_operator=actor.is_operator)
     tenant = pick_tenant(actor, spec.tenant)
     if actor.user_id is None:  # every group has a person who made it
         raise Forbidden
     _refuse_suspended(tenant)
-    _refuse_taken(tenant, spec)
-    try:
-        with transaction.atomic():
-            _ensure_quota(tenant, spec)
-            _refuse_taken(tenant, spec)  # again: whoever held the quota row may have taken it
-            return _create(actor, tenant, spec, now)
-    except IntegrityError:
-        _refuse_taken(tenant, spec)
-        raise
+    refuse_taken(tenant, spec)
+    return tenant, foresee(tenant, spec, now)
 
 
 def _refuse_suspended(tenant: Tenant) -> None:
@@ -74,14 +81,14 @@ def _makes_endpoint(spec: ServiceSpec) -> bool:
     return spec.enable_api and bool(spec.worker.ports)
 
 
-def _refuse_taken(tenant: Tenant, spec: ServiceSpec) -> None:
+def refuse_taken(tenant: Tenant, spec: ServiceSpec) -> None:
     """The group's name, and the endpoint's, which is the same one (SVC-05, SVC-07)."""
     groups = TaskGroup.objects.filter(tenant=tenant, name=spec.name, deleted_at__isnull=True)
     if groups.exists() or (_makes_endpoint(spec) and is_endpoint_name_taken(tenant.pk, spec.name)):
         raise Conflict("name_taken", errors=[FieldError("name", "name_taken", spec.name)], value=spec.name)
 
 
-def _ensure_quota(tenant: Tenant, spec: ServiceSpec) -> None:
+def ensure_quota(tenant: Tenant, spec: ServiceSpec) -> None:
     """Count inside the transaction that holds the quota row (TEN-07)."""
     quota = quotas.lock(tenant)
     counts = work.count_for_quota(tenant)
@@ -96,21 +103,15 @@ def _create(actor: Viewer, tenant: Tenant, spec: ServiceSpec, now: datetime) -> 
     group = create_group(
         actor=actor,
         tenant=tenant,
-        group_fields=_group_fields(spec),
-        task_fields=_task_fields(spec),
+        group_fields=group_fields(spec),
+        task_fields=task_fields(spec),
         replicas=spec.replicas,
         now=now,
     )
-    warnings: list[GroupWarning] = []
+    warnings = [_warn(group, code) for code in find_warnings(spec)]
     if spec.serves:
         _add_route(group, spec, warnings)
-    made = None
-    if _makes_endpoint(spec):
-        made = _add_endpoint(actor, group, spec, warnings, now)
-    elif spec.enable_api:
-        warnings.append(_warn(group, Code.ENDPOINT_WITHOUT_PORT))
-    if spec.serves and not spec.worker.ports:
-        warnings.append(_warn(group, Code.NOT_COUNTED_ON_CARD))
+    made = _add_endpoint(actor, group, spec, warnings, now) if _makes_endpoint(spec) else None
     versions.bump()
     audit.note(
         actor,
@@ -165,18 +166,3 @@ def _add_endpoint(
 
 def _warn(group: TaskGroup, code: Code) -> GroupWarning:
     return GroupWarning.objects.create(group=group, code=code)
-
-
-def _group_fields(spec: ServiceSpec) -> dict[str, Any]:
-    """All of the request that the group's columns keep under the same names."""
-    names = {field.name for field in fields(spec)} - {"tenant", "replicas", "worker"}
-    return {name: getattr(spec, name) for name in names}
-
-
-def _task_fields(spec: ServiceSpec) -> dict[str, Any]:
-    """The same for its tasks; the credentials as the text that rests encrypted."""
-    worker = spec.worker
-    secret = json.dumps(worker.pull_credentials) if worker.pull_credentials else ""
-    return {field.name: getattr(worker, field.name) for field in fields(worker)} | {
-        "pull_credentials": secret
-    }

@@ -143,7 +143,7 @@ def test_states_reasons_and_uptime(tenant: Tenant, member: User) -> None:
     )
     assert waiting["node"] is None
     assert waiting["refusals"][1]["params"]["free_mb"] == 4000
-    assert "9000 MB" in waiting["refusals"][1]["text"]
+    assert "8.8 GB needed" in waiting["refusals"][1]["text"]
     assert waiting["last_error"]["text"] == "It ended by itself with exit code 3."
 
 

@@ -161,8 +161,8 @@ def test_a_name_taken_in_the_same_moment_is_409_too(post: Post, tenant: Tenant, 
         if next(looked, True):
             real(*args)
 
-    real = creating._refuse_taken
-    with mock.patch.object(creating, "_refuse_taken", look):
+    real = creating.refuse_taken
+    with mock.patch.object(creating, "refuse_taken", look):
         answer = post()
     assert (answer.status_code, answer.json()["code"]) == (409, "name_taken")
     assert TaskGroup.objects.count() == 1
