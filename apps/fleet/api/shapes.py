@@ -55,8 +55,10 @@ class CardForOperatorShape(CardShape):
     held there by `held_by` (pid 0 = the driver names nobody), and nothing is placed; `release_asked_at`: its
     agent has yet to follow a release."""
 
-    foreign_mb = serializers.IntegerField(source="sample.foreign_mb", read_only=True, default=None)
-    foreign = serializers.CharField(source="sample.foreign", read_only=True, default="")
+    foreign_mb = serializers.IntegerField(
+        source="sample.foreign_mb", read_only=True, allow_null=True, default=None
+    )
+    foreign = serializers.CharField(source="sample.foreign", read_only=True, allow_null=True, default=None)
 
     class Meta(CardShape.Meta):
         fields = [

@@ -124,7 +124,7 @@ def test_operators_see_what_placing_knows_of_a_node(api_client, operator, now):
         0,
         "0",
     )
-    assert (second["foreign_mb"], second["foreign"]) == (None, "")
+    assert (second["foreign_mb"], second["foreign"]) == (None, None)
     silent = factories.make_node(load=False)
     assert api_client(operator).get(f"/api/v1/nodes/{silent.public_id}").json()["load"] is None
 
