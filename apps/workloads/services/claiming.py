@@ -104,7 +104,7 @@ def _stage_of(claim: Claim) -> PipelineStage | Reason | None:
     if not is_pipeline(task.group):
         return None
     if claim.node.host_ipc is None:  # told by every agent that knows them
-        return reason(Code.RUNTIME_CANNOT)
+        return reason(Code.RUNTIME_CANNOT, nodes=1)
     stages = stages_of(task)
     head = next((one for one in stages if one.rank == HEAD and one.node is not None), None)
     meeting = meeting_port(head) if head is not None else None

@@ -248,5 +248,6 @@ def test_a_quiet_sweep_changes_nothing_and_remembers_since_when_it_listens(now, 
         "loans_ended": 0,
         "woken": 0,
         "rebuilt": 0,
+        "stages": 0,
         "deleted": 0,
     }
