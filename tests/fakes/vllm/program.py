@@ -1,6 +1,7 @@
 #!/usr/local/bin/python3
 """Stands for `vllm serve` where no card is: it speaks health, models, completions, metrics and the sleep
-routes as vLLM 0.32 was recorded, and generates nothing: the answer is always the same words.
+routes as vLLM 0.32 was recorded, and generates nothing: the answer is always the same words. As a stage of
+several nodes it waits for the others at the master's address, and ends when it loses one of them.
 
 What it does otherwise than well is ordered by its environment (FAKE_VLLM_*), by POST /fake (over its
 restarts too, for the order is kept in its container), and by a file in its model's folder, which counts
@@ -12,6 +13,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -266,6 +268,36 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
+def meet(args: argparse.Namespace) -> None:
+    """Wait until all stages are there; from then on the end of one is the end of all."""
+    lines = []
+    if args.node_rank == 0:
+        with socket.create_server((args.master_addr, args.master_port)) as place:
+            while len(lines) < args.nnodes - 1:
+                line, _ = place.accept()
+                say(f"stage {line.recv(8).decode()} of {args.nnodes} is here")
+                line.sendall(b"ok")
+                lines.append(line)
+    else:
+        while not lines:
+            try:
+                lines.append(socket.create_connection((args.master_addr, args.master_port), 1))
+            except OSError:
+                time.sleep(0.1)
+        lines[0].settimeout(None)
+        lines[0].sendall(str(args.node_rank).encode())
+        assert lines[0].recv(8) == b"ok"
+    for line in lines:
+        threading.Thread(target=outlive, args=[line], daemon=True).start()
+
+
+def outlive(line: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        line.recv(1)
+    say("another stage is gone: EngineDeadError")
+    os._exit(1)
+
+
 class Server(ThreadingHTTPServer):
     daemon_threads = True
 
@@ -285,12 +317,22 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--port", type=int, default=8000)
     for flag in ("--tensor-parallel-size", "--gpu-memory-utilization", "--max-model-len", "--max-num-seqs"):
         parser.add_argument(flag)
-    parser.add_argument("--enable-sleep-mode", action="store_true")
+    for flag in ("--pipeline-parallel-size", "--distributed-executor-backend", "--master-addr"):
+        parser.add_argument(flag)
+    for flag, usual in (("--nnodes", 1), ("--node-rank", 0), ("--master-port", 29501)):
+        parser.add_argument(flag, type=int, default=usual)
+    for flag in ("--enable-sleep-mode", "--headless"):
+        parser.add_argument(flag, action="store_true")
     args = parser.parse_args(argv)
     engine = Engine(args.model, args.served_model_name)
     signal.signal(signal.SIGTERM, lambda *_: None if engine.plan["term"] == "ignore" else os._exit(0))
     engine.load()
     engine.leave_if_told()
+    if args.nnodes > 1:
+        meet(args)
+    if args.headless:
+        say("this stage has no API")
+        threading.Event().wait()
     Handler.engine = engine
     server = Server((args.host, args.port), Handler)
     say(f"Starting vLLM API server 0 on http://{args.host}:{args.port}")
