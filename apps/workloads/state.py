@@ -10,14 +10,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import F
 
 from agent.contract.codes import Reason
 from agent.contract.states import Parallelism, State
 from apps.core import hints, versions
 from apps.workloads.models import Event, Task, TaskGroup
 from apps.workloads.policy.moves import MOVES, derive_group_state, is_allowed
-
 from apps.workloads.policy.pipelines import derive_pipeline_state
+
 __all__ = [
     "MOVES",
     "ImpossibleMove",
@@ -31,8 +32,8 @@ __all__ = [
 
 _ROUTED = frozenset({State.RUNNING, State.DRAINING})  # what of a replica stands in the published table
 _LEAVES = (State.RUNNING, State.DRAINING)
-_CHUNK = 400  # rows a statement: 400 x 16 values stay below SQLite's 32,766
 _TOGETHER = frozenset({Parallelism.PIPELINE_PARALLEL})  # forms whose tasks are nothing without each other
+_CHUNK = 400  # rows a statement: 400 x 16 values stay below SQLite's 32,766
 
 
 class ImpossibleMove(Exception):
@@ -94,7 +95,8 @@ def lock_groups(task_ids: Iterable[int]) -> list[TaskGroup]:
     """Lock the groups of these tasks, in order and before anything else of theirs, so that whoever
     moves siblings derives the group's state one after the other and nobody waits in a circle."""
     wanted = Task.objects.filter(pk__in=list(task_ids)).values("group_id")
-    return list(TaskGroup.objects.select_for_update().filter(pk__in=wanted).order_by("pk"))
+    rows = TaskGroup.objects.select_for_update().filter(pk__in=wanted).order_by("pk")
+    return list(rows.only("pk", "public_id", "parallelism", "state"))
 
 
 def derive_again(group_id: int, now: datetime) -> None:
@@ -177,11 +179,13 @@ def _derive_groups(groups: list[TaskGroup], now: datetime) -> None:
     present: dict[int, list[State]] = {group.pk: [] for group in groups}
     for group_id, state in Task.objects.filter(group__in=groups).values_list("group_id", "state"):
         present[group_id].append(State(state))
+    changed: dict[State, list[int]] = {}
     for group in groups:
         derive = derive_pipeline_state if group.parallelism in _TOGETHER else derive_group_state
         state = derive(present[group.pk])
         if state != group.state:
-            TaskGroup.objects.filter(pk=group.pk, version=group.version).update(
-                state=state, state_since=now, version=group.version + 1
-            )
+            changed.setdefault(state, []).append(group.pk)
+    for state, ids in changed.items():  # a handful of statements, however many groups move at once
+        TaskGroup.objects.filter(pk__in=ids).update(state=state, state_since=now, version=F("version") + 1)
+    for group in groups:
         hints.announce(f"group.{group.public_id}", {"type": "group.changed"})
