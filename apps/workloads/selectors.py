@@ -16,7 +16,7 @@ from apps.tenants.models import Tenant
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Claim, Event, Task, TaskGroup
 from apps.workloads.policy.moves import RUNS_ON_NODE, is_falling_asleep
-from apps.workloads.policy.pipelines import MEETING_PORT
+from apps.workloads.policy.pipelines import HEAD, MEETING_PORT
 from apps.workloads.policy.templates import Template, pick
 
 ENGINE_LABEL = "heteroflow.engine"
@@ -90,15 +90,15 @@ def stages_of(task: Task) -> list[Task]:
 
 
 # What an order depends on; the rest of a task, secrets among it, is not read for it.
-_ORDERED_BY = ("public_id", "attempt", "state", "phase", "desired", "node_id", "left_table")
+_ORDERED_BY = ("public_id", "attempt", "state", "phase", "desired", "node_id", "left_table", "rank")
 
 
 def desired_of(node: Node) -> list[DesiredTask]:
     """What the server wants of a node, from its live claims: every attempt that may exist there."""
     claims = (
         Claim.objects.filter(node=node, released_at__isnull=True)
-        .select_related("task")
-        .only("attempt", "node_id", *(f"task__{name}" for name in _ORDERED_BY))
+        .select_related("task__group")
+        .only("attempt", "node_id", "task__group__parallelism", *(f"task__{name}" for name in _ORDERED_BY))
     )
     return [
         DesiredTask(
@@ -125,9 +125,15 @@ def _is_to_sleep(claim: Claim) -> bool:
     return claim.attempt == task.attempt and (asleep or falling)
 
 
+def behind_head_s() -> float:
+    """For how long a stage behind a pipeline's head goes on at most, while the head is put to sleep."""
+    return settings.SLEEP_DRAIN_S + settings.STOP_DEADLINE_S
+
+
 def _sleep_order(task: Task) -> SleepOrder:
+    behind = task.rank != HEAD and is_pipeline(task.group)
     return SleepOrder(
-        drain_seconds=settings.SLEEP_DRAIN_S,
+        drain_seconds=behind_head_s() if behind else settings.SLEEP_DRAIN_S,
         settle_seconds=settings.SLEEP_SETTLE_S,
         quiet=task.left_table is None,
     )

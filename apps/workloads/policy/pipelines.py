@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agent.contract.states import Desired, Phase, State
+from agent.contract.states import Desired, State
 
 HEAD = 0  # the rank that serves, and where the others meet
 MEETING_PORT = 0  # stands for the container port of the host port at which they meet
@@ -32,14 +32,15 @@ _WEAKEST = (
 
 @dataclass(frozen=True)
 class Member:
-    """One stage. `given_up`: it failed, and nothing starts it again by itself."""
+    """One stage. `given_up`: it failed, and nothing starts it again by itself. `waits`: it is on its way to
+    sleep and goes on for the calls that the head still has."""
 
     task_id: int
     rank: int
     state: State
-    phase: Phase = Phase.READY
     desired: Desired = Desired.RUN
     given_up: bool = False
+    waits: bool = False
 
 
 class Step(StrEnum):
@@ -79,9 +80,8 @@ def keep_together(members: Iterable[Member]) -> Steps:
 
 
 def _waits_for_head(one: Member) -> bool:
-    """Still there for the calls that the head had."""
-    left = one.state == State.DRAINING and one.phase == Phase.READY
-    return one.rank != HEAD and (left or one.state == State.RUNNING)
+    leaving = one.state == State.DRAINING and one.waits
+    return one.rank != HEAD and (leaving or one.state == State.RUNNING)
 
 
 def derive_pipeline_state(states: Collection[State]) -> State:

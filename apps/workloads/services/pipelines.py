@@ -47,9 +47,9 @@ def _member(task: Task, ended: bool) -> Member:
         task_id=task.pk,
         rank=task.rank,
         state=State(task.state),
-        phase=Phase(task.phase),
         desired=Desired(task.desired),
         given_up=task.state == State.FAILED and _is_given_up(task, ended),
+        waits=task.left_table is not None,
     )
 
 
@@ -68,9 +68,8 @@ def _take(task: Task, step: Step, because: int, now: datetime) -> bool:
         if task.state == State.RUNNING:
             leave_routes(task, ACTOR, reason(Code.SLEEP_REQUESTED), now)
             task.refresh_from_db()
-        note_quiet(task)
-        task.left_table = None
-        return order_sleep(task, now)
+        order_sleep(task, now)
+        return note_quiet(task)
     if step is Step.RESTART:
         free = {"phase": Phase.NONE, "node_id": None, "running_since": None, "desired": Desired.RUN}
         move = move_of(task, State.PENDING, reason(Code.STAGE_LOST, rank=because), **free)

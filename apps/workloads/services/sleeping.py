@@ -23,7 +23,7 @@ from apps.tenants.models import TenantStatus
 from apps.workloads.models import Claim, Loan, Task
 from apps.workloads.policy.pipelines import HEAD
 from apps.workloads.policy.wake import Bed, Step, decide_wake
-from apps.workloads.selectors import stages_of
+from apps.workloads.selectors import behind_head_s, is_pipeline, stages_of
 from apps.workloads.services.acts import Act, Did, Said, said
 from apps.workloads.services.claiming import patience_s
 from apps.workloads.services.ending import ASLEEP_FIELDS, live_claim, release_untaken
@@ -73,13 +73,11 @@ def ensure_may_sleep(task: Task) -> None:
 
 def leave_routes(task: Task, by: str, why: Reason, now: datetime) -> bool:
     """Take a running task out of the routes, to sleep: from the next table on no new call reaches it. Its
-    node knows nothing of it yet: `order_sleep` goes on, `call_back` puts it back. Stages behind a pipeline's
-    head go on until it sleeps. Holds the group's lock."""
+    node knows nothing of it yet: `order_sleep` goes on, `call_back` puts it back. Holds the group's lock."""
     left = transition(_leaving(task, why, settings.SLEEP_DRAIN_S), actor=by, now=now)
-    after_head_s = 2 * settings.SLEEP_DRAIN_S + settings.STOP_DEADLINE_S
     for stage in _behind(task) if left else ():
         if stage.state == State.RUNNING:
-            transition(_leaving(stage, why, after_head_s), actor=by, now=now)
+            transition(_leaving(stage, why, behind_head_s()), actor=by, now=now)
     return left
 
 
@@ -104,8 +102,12 @@ def _stay_asleep(stages: Iterable[Task], by: str, now: datetime) -> None:
 
 def order_sleep(task: Task, now: datetime) -> bool:
     """Let the node put a task to sleep that has left the routes; from here there is no way back but through
-    sleep. Holds the group's lock. False where the task has gone on."""
-    seconds = settings.SLEEP_DRAIN_S + settings.STOP_DEADLINE_S
+    sleep. Stages behind a pipeline's head are told at once too, for they end with it, and go on until it
+    sleeps. Holds the group's lock. False where the task has gone on."""
+    for stage in _behind(task):
+        order_sleep(stage, now)
+    drain_s = settings.SLEEP_DRAIN_S if task.rank == HEAD or not is_pipeline(task.group) else behind_head_s()
+    seconds = drain_s + settings.STOP_DEADLINE_S
     ordered = Task.objects.filter(
         pk=task.pk, version=task.version, state=State.DRAINING, phase=Phase.READY
     ).exclude(desired=Desired.STOP)

@@ -6,7 +6,7 @@ import pytest
 from django.conf import settings
 
 from agent.contract.codes import Code, Reason
-from agent.contract.messages import TaskSpec
+from agent.contract.messages import SleepOrder, TaskSpec
 from agent.contract.states import Desired, Observed, Parallelism, Phase, State, TaskType
 from apps.core import leases
 from apps.core.errors import Conflict
@@ -87,6 +87,11 @@ class Pipeline:
             [(one.desired, one.sleep is not None) for one in selectors.desired_of(node)]
             for node in self.nodes
         ]
+
+    def sleep_order(self, rank: int) -> SleepOrder:
+        (told,) = selectors.desired_of(self.nodes[rank])
+        assert told.sleep is not None
+        return told.sleep
 
 
 @pytest.fixture
@@ -229,11 +234,16 @@ def test_the_head_falls_asleep_first_and_the_others_follow(pipeline: Pipeline) -
     services.request_sleep(by="ann", task=pipeline.stages[1], now=NOW)  # of whichever stage it is asked
     pipeline.fresh()
     assert pipeline.states == ["draining", "draining"]
-    assert pipeline.orders() == [[(Desired.STOP, True)], [(Desired.RUN, False)]]  # calls run through all
+    assert pipeline.orders() == [[(Desired.STOP, True)]] * 2
+    patience = (
+        settings.SLEEP_DRAIN_S + settings.STOP_DEADLINE_S
+    )  # calls run through all until the head sleeps
+    assert pipeline.sleep_order(0).drain_seconds == settings.SLEEP_DRAIN_S
+    assert (pipeline.sleep_order(1).drain_seconds, pipeline.sleep_order(1).quiet) == (patience, False)
     assert pipeline.keep() == 0
     pipeline.report(0, Observed.ASLEEP)
     assert pipeline.keep() == 1
-    assert pipeline.orders() == [[(Desired.STOP, True)], [(Desired.STOP, True)]]
+    assert pipeline.sleep_order(1).quiet and pipeline.keep() == 0
     pipeline.report(1, Observed.ASLEEP)
     assert pipeline.states == ["sleeping", "sleeping"] and pipeline.group.state == State.SLEEPING
     assert Claim.objects.filter(released_at__isnull=True).count() == 2

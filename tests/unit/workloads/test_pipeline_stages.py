@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.contract.states import Desired, Phase, State
+from agent.contract.states import Desired, State
 from apps.workloads.policy.pipelines import (
     MEETING_PORT,
     Member,
@@ -57,8 +57,8 @@ def test_with_one_given_up_none_goes_on() -> None:
 
 
 def test_the_others_sleep_once_the_head_does() -> None:
-    waits = Member(task_id=11, rank=1, state=State.DRAINING, phase=Phase.READY, desired=Desired.SLEEP)
-    told = Member(task_id=12, rank=2, state=State.DRAINING, phase=Phase.LEAVING, desired=Desired.SLEEP)
+    waits = Member(task_id=11, rank=1, state=State.DRAINING, desired=Desired.SLEEP, waits=True)
+    told = Member(task_id=12, rank=2, state=State.DRAINING, desired=Desired.SLEEP)
     assert keep_together(stages(State.DRAINING, waits, told)).by_task == {}  # calls run yet
     assert keep_together(stages(State.SLEEPING, waits, told)).by_task == {11: Step.SLEEP}
     assert keep_together(stages(State.SLEEPING, State.RUNNING)).by_task == {11: Step.SLEEP}
