@@ -9,6 +9,7 @@ EXPLAIN: dict[str, Promise] = {
     "await_resumed": _("It waits until an operator ends the suspension of its tenant."),
     "await_retry": _("It failed a moment ago and pauses before it is placed again."),
     "await_place": _("It waits for a node with room; every node is asked again each second."),
+    "await_room": _("Room was made for it on a node, which is kept for it; it starts when that is empty."),
     "await_claim": _("It waits for its node's agent to take it on."),
     "await_image": _("Its node fetches the image."),
     "await_ready": _("It starts and loads its model; it serves once its health check passes."),
@@ -61,7 +62,8 @@ EXPLAIN: dict[str, Promise] = {
         "The engine takes %(percent)s %% of the card at its start, which is %(wanted_size)s; %(free_size)s"
         " are free. Lower gpu_memory_utilization or wait."
     ),
-    "here_gang_short": _("It has a place for a part of it, but the other parts find none."),
+    "here_fits_part": _("It would take this part now, but the other parts need places at the same time."),
+    "here_gang_short": _("It has no room for as many of its parts as would have to stand there."),
     "here_gpu_type_offline": _("It has cards of type %(wanted)s, but is offline."),
     "here_room_kept": _("Room on its cards is kept for work that waits longer."),
     # what to do

@@ -8,6 +8,7 @@ FULLER = {
     "vram_short": ("short_mb", "vram_short_nearest"),
     "here_vram_short": ("card", "here_vram_short_card"),
     "foreign_memory": ("process", "foreign_memory_named"),
+    "would_start": ("cards", "would_start_cards"),
     "here_foreign_memory": ("process", "here_foreign_memory_named"),
 }
 """(a value that is not always there, the sentence that is said where it is) by code."""
@@ -92,6 +93,21 @@ PLACING: dict[str, Promise] = {
         "%(field)s is %(value)s, but no node that this tenant may use has such a card; a pipeline takes none"
         " of another type."
     ),
+    # what a creation would do
+    "would_start": _("It would start at once on node %(node)s."),
+    "would_start_cards": _("It would start at once on node %(node)s, card %(cards)s."),
+    "would_borrow": _(
+        "It would start at once on node %(node)s, card %(cards)s, borrowed from services that sleep: it gives"
+        " way when one of them is woken or the loan is over."
+    ),
+    "would_preempt": _(
+        "%(tasks)s task(s) of a lower priority would give way to it on node %(node)s, card %(cards)s; it"
+        " would start when they are gone."
+    ),
+    "would_wait_for_room": _(
+        "Room would be kept for it on node %(node)s, card %(cards)s, until all of it can start."
+    ),
+    "would_wait": _("It would wait for a place."),
     # what of a node is busy
     "what_cpu": _("processor"),
     "what_memory": _("memory"),

@@ -8,20 +8,21 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Q
+
 from agent.contract.states import State
 from apps.core import texts
 from apps.core.errors import NotFound
-from apps.fleet import selectors as fleet
 from apps.inference import selectors
+from apps.inference.hearing import NODES_SHOWN, Heard, hear_nodes
 from apps.inference.policy.explaining import Standing, find_advice, find_awaited
-from apps.scheduling.policy.explain import Verdict, judge_nodes
 from apps.scheduling.selectors import load_snapshot_of
 from apps.streams.selectors import read_log
 from apps.tenants.models import TenantStatus
 from apps.tenants.scope import Viewer
-from apps.workloads.models import Task, TaskGroup
+from apps.workloads import selectors as work
+from apps.workloads.models import Loan, Reservation, Task, TaskGroup
 
-NODES_SHOWN = 50  # of a task; the nearest misses
 LOG_LINES = 20
 LOG_BYTES = 16 * 1024
 # Whoever starts or has failed says in its log what goes on.
@@ -35,8 +36,25 @@ def explain(
     if service is None:
         service = selectors.describe(viewer, group, now=now)
     rows = {task.public_id: task for task in group.tasks.all()}
-    nodes = _nodes_of(viewer, [task for task in rows.values() if task.state == State.PENDING], now)
-    tasks = [_explain_task(viewer, rows[told["id"]], told, nodes, now) for told in service["tasks"]]
+    waiting = [task for task in rows.values() if task.state == State.PENDING]
+    heard = hear_nodes(viewer, load_snapshot_of([task.pk for task in waiting], now)) if waiting else {}
+    line = work.find_places_in_line(waiting)
+    kept, loans = _kept(waiting, now), _loans(viewer, group)
+    tasks = []
+    for told in service["tasks"]:
+        row = rows[told["id"]]
+        standing = _standing_of(row, kept.get(row.pk))
+        task = _explain_task(viewer, row, told, heard.get(row.pk, Heard()), standing, now)
+        place = line.get(row.pk)
+        tasks.append(
+            task
+            | {
+                "line": None if place is None else {"position": place.position, "waiting": place.waiting},
+                "gave_way_at": row.preempted_at if row.state == State.PENDING else None,
+                "kept_until": kept.get(row.pk),
+                "loans": loans.get(row.pk, []),
+            }
+        )
     speaking = next((task for task in tasks if task["status"] == service["status"]), None)
     # A replica that was scaled away rests on purpose: it is no advice to the service that serves on.
     telling = [task for task in tasks if task["status"] != State.STOPPED] or tasks
@@ -58,15 +76,15 @@ def _explain_task(
     viewer: Viewer,
     task: Task,
     told: Mapping[str, Any],
-    nodes: Mapping[int, list[dict[str, Any]]],
+    heard: Heard,
+    standing: Standing,
     now: datetime,
 ) -> dict[str, Any]:
-    standing = _standing_of(task)
     awaited = find_awaited(standing, now)
-    words = nodes.get(task.pk, [])
-    error = told["last_error"]
+    words, error = heard.words, told["last_error"]
     # Why it failed once says little of what it waits for now, where the nodes themselves say it.
-    known = [told["reason"], *([] if words else [error]), *(word["reason"] for word in words), error]
+    known = [told["reason"], *([] if words else [error]), *told["refusals"]]
+    known += [*(word["reason"] for word in words), error]
     codes = [reason["code"] for reason in known if reason]
     if task.state == State.RUNNING and not awaited:
         codes = []
@@ -84,6 +102,7 @@ def _explain_task(
         "awaited": None
         if awaited is None
         else {"code": awaited.code, "text": texts.say(awaited.code), "until": awaited.until},
+        "summary": heard.summary,
         "nodes": words[:NODES_SHOWN],
         "nodes_left_out": max(0, len(words) - NODES_SHOWN),
         "last_error": error,
@@ -92,7 +111,7 @@ def _explain_task(
     }
 
 
-def _standing_of(task: Task) -> Standing:
+def _standing_of(task: Task, kept_until: datetime | None) -> Standing:
     return Standing(
         state=State(task.state),
         phase=task.phase,
@@ -102,34 +121,36 @@ def _standing_of(task: Task) -> Standing:
         deadline_at=task.deadline_at,
         not_before=task.not_before,
         suspended=task.group.tenant.status == TenantStatus.SUSPENDED,
+        kept_until=kept_until,
     )
 
 
-def _nodes_of(viewer: Viewer, waiting: Iterable[Task], now: datetime) -> dict[int, list[dict[str, Any]]]:
-    """What each node says to each waiting task, by the task's row id: nodes in the viewer's sight alone."""
-    pks = [task.pk for task in waiting]
-    if not pks:
-        return {}
-    snapshot = load_snapshot_of(pks, now)
-    seen = set(fleet.nodes(viewer).values_list("pk", flat=True))
-    return {
-        pk: [_word_of(verdict) for verdict in verdicts if verdict.node.id in seen]
-        for pk, verdicts in judge_nodes(snapshot, snapshot.tasks).items()
-    }
+def _kept(waiting: Iterable[Task], now: datetime) -> dict[int, datetime]:
+    """Until when room is kept for each that has some (SCHED-11)."""
+    rows = Reservation.objects.filter(task__in=[task.pk for task in waiting], until__gt=now)
+    return dict(rows.values_list("task_id", "until"))
 
 
-def _word_of(verdict: Verdict) -> dict[str, Any]:
-    """One node's word. The red line speaks as cards that are not free, as the checks themselves have it."""
-    refused = verdict.refused
-    code = "fits" if refused is None else str(refused.code)
-    params = {} if refused is None else dict(refused.params)
-    here = f"here_{code}"
-    text = texts.say(here, params) if here in texts.TEXTS else texts.say(code, {"nodes": 1, **params})
-    return {
-        "node": verdict.node.name,
-        "fits": refused is None,
-        "reason": {"code": code, "params": params, "text": text},
-    }
+def _loans(viewer: Viewer, group: TaskGroup) -> dict[int, list[dict[str, Any]]]:
+    """Open loans of cards that its tasks have borrowed or lent, by the task's row id. The other side is named
+    to those who may see it (SVC-14)."""
+    mine = Q(borrower__group=group) | Q(card__claim__task__group=group)
+    rows = Loan.objects.filter(mine, ended_at__isnull=True).order_by("until", "pk")
+    found: dict[int, list[dict[str, Any]]] = {}
+    for loan in rows.select_related("borrower__group", "card__claim__task__group", "card__card"):
+        lender = loan.card.claim.task
+        for kind, task, other in (("borrowed", loan.borrower, lender), ("lent", lender, loan.borrower)):
+            if task.group_id != group.pk:
+                continue
+            known = viewer.is_operator or other.group.tenant_id == group.tenant_id
+            said = {
+                "kind": kind,
+                "card": loan.card.card.index,
+                "other": other.name if known else None,
+                "until": loan.until,
+            }
+            found.setdefault(task.pk, []).append(said)
+    return found
 
 
 def _log_lines(viewer: Viewer, task: Task, error: Mapping[str, Any] | None) -> list[str]:

@@ -5,6 +5,7 @@ statements for any number of groups. Scope is the caller's for groups; nodes are
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -29,6 +30,23 @@ REPLICA = "replica"
 HIDDEN = "-"  # stands for the name of a node that the viewer may not see
 
 
+@dataclass(frozen=True)
+class Sight:
+    """What may be told to one viewer: which of the nodes that an answer names, and who holds a card's memory
+    beside the platform, which is told to operators alone (SVC-14)."""
+
+    nodes: frozenset[str]
+    is_operator: bool
+
+    def name_of(self, node: str) -> str:
+        return node if node in self.nodes else HIDDEN
+
+    def safe(self, params: Params) -> dict[str, Any]:
+        """Values of a reason without what the viewer may not know."""
+        told = {name: value for name, value in params.items() if self.is_operator or name != "process"}
+        return {**told, "node": self.name_of(str(told["node"]))} if told.get("node") else told
+
+
 def describe(viewer: Viewer, group: TaskGroup, *, now: datetime | None = None) -> dict[str, Any]:
     """One service. `now` is what its uptime counts to."""
     return describe_many(viewer, [group], now=now)[0]
@@ -48,13 +66,13 @@ def describe_many(
         Prefetch("endpoint", InferenceEndpoint.objects.select_related("api_key")),
         "warning_rows",
     )
-    seen = _visible_names(
+    sight = _sight_of(
         viewer, {name for group in rows for task in group.tasks.all() for name in _named_by(task)}
     )
-    return [_describe(group, seen, now or utc_now()) for group in rows]
+    return [_describe(group, sight, now or utc_now()) for group in rows]
 
 
-def _describe(group: TaskGroup, seen: set[str], now: datetime) -> dict[str, Any]:
+def _describe(group: TaskGroup, sight: Sight, now: datetime) -> dict[str, Any]:
     tasks = [task for task in group.tasks.all() if task.generation == group.current_generation]
     every = list(group.tasks.all())
     wanted = [task for task in every if role_of(task) == REPLICA]
@@ -70,7 +88,7 @@ def _describe(group: TaskGroup, seen: set[str], now: datetime) -> dict[str, Any]
         "model_name": group.model_name,
         "status": group.state,
         "status_since": group.state_since,
-        "reason": _reason_of_group(group, tasks, seen),
+        "reason": _reason_of_group(group, tasks, sight),
         "replicas": {
             "current": count(task.state not in ENDED for task in wanted),
             "ready": count(task.state == State.RUNNING for task in wanted),
@@ -102,12 +120,12 @@ def _describe(group: TaskGroup, seen: set[str], now: datetime) -> dict[str, Any]
         "scale_policy": group.scale_policy,
         "schedule_window": group.schedule_window,
         "inference_templates": group.inference_templates,
-        "tasks": [describe_task(task, seen) for task in every],
+        "tasks": [describe_task(task, sight) for task in every],
     }
 
 
-def describe_task(task: Task, seen: set[str]) -> dict[str, Any]:
-    """One task. `seen` are names of nodes that the viewer may see; any other is HIDDEN, none is None."""
+def describe_task(task: Task, sight: Sight) -> dict[str, Any]:
+    """One task, as far as `sight` goes; the name of a node out of it is HIDDEN, no node is None."""
     return {
         "id": task.public_id,
         "group_id": task.group.public_id,
@@ -125,14 +143,15 @@ def describe_task(task: Task, seen: set[str]) -> dict[str, Any]:
         "gpu_type": task.gpu_type,
         "ports": task.ports,
         "estimated_gpu_memory_mb": task.estimated_gpu_memory_mb,
-        "node": None if task.node is None else (task.node.name if task.node.name in seen else HIDDEN),
+        "node": None if task.node is None else sight.name_of(task.node.name),
         "running_since": task.running_since,
         "wake_requested": is_wake_requested(State(task.state), Desired(task.desired)),
-        "reason": tell(task.reason_code, _safe(task.reason_params, seen)),
+        "reason": tell(task.reason_code, sight.safe(task.reason_params)),
         "refusals": [
-            tell(str(refusal.get("code", "")), refusal.get("params") or {}) for refusal in task.refusals
+            tell(str(refusal.get("code", "")), sight.safe(refusal.get("params") or {}))
+            for refusal in task.refusals
         ],
-        "last_error": _last_error(task, seen),
+        "last_error": _last_error(task, sight),
     }
 
 
@@ -146,13 +165,13 @@ def role_of(task: Task) -> str:
 
 def describe_one_task(viewer: Viewer, task: Task) -> dict[str, Any]:
     """One task that was read by itself."""
-    return describe_task(task, _visible_names(viewer, _named_by(task)))
+    return describe_task(task, _sight_of(viewer, _named_by(task)))
 
 
 def describe_events(viewer: Viewer, events: Iterable[Event]) -> list[dict[str, Any]]:
     """Moves and notable moments, in the order given (LIFE-01, LIFE-06)."""
     rows = list(events)
-    seen = _visible_names(viewer, {str(row.params["node"]) for row in rows if row.params.get("node")})
+    sight = _sight_of(viewer, {str(row.params["node"]) for row in rows if row.params.get("node")})
     return [
         {
             "at": row.at,
@@ -160,32 +179,34 @@ def describe_events(viewer: Viewer, events: Iterable[Event]) -> list[dict[str, A
             "attempt": row.attempt,
             "from": row.from_state,
             "to": row.to_state,
-            "reason": tell(row.code, _safe(row.params, seen)),
+            "reason": tell(row.code, sight.safe(row.params)),
             "actor": row.actor,
         }
         for row in rows
     ]
 
 
-def hide_nodes(viewer: Viewer, said: Iterable[Params]) -> Callable[[Params], Params]:
+def hide_nodes(viewer: Viewer, said: Iterable[Params]) -> Callable[[Params], dict[str, Any]]:
     """What makes values of these reasons safe to show: nodes that the viewer may not see go without name."""
-    seen = _visible_names(viewer, {str(params["node"]) for params in said if params.get("node")})
-    return lambda params: _safe(dict(params), seen)
+    sight = _sight_of(viewer, {str(params["node"]) for params in said if params.get("node")})
+    return sight.safe
 
 
 def _named_by(task: Task) -> set[str]:
     """Names of nodes that an answer about this task would show."""
-    said = [task.reason_params.get("node"), (task.last_error.get("params") or {}).get("node")]
-    return {str(name) for name in [*said, task.node.name if task.node else None] if name}
+    said = [task.reason_params, task.last_error.get("params"), *(one.get("params") for one in task.refusals)]
+    names = [(params or {}).get("node") for params in said]
+    return {str(name) for name in [*names, task.node.name if task.node else None] if name}
 
 
-def _visible_names(viewer: Viewer, names: set[str]) -> set[str]:
-    """Which of these the viewer may see; a name that a node out of sight bears too is not told. One of a
-    deleted node is: it is told of tasks in the viewer's sight only, so it was open to their tenant."""
+def _sight_of(viewer: Viewer, names: set[str]) -> Sight:
+    """What the viewer may be told where these nodes are named. A name that a node out of sight bears too is
+    not told. One of a deleted node is: it is told of tasks in the viewer's sight only, so it was open to
+    their tenant."""
     if viewer.is_operator or not names:
-        return names
+        return Sight(frozenset(names), is_operator=viewer.is_operator)
     out_of_sight = Node.objects.filter(name__in=names).exclude(pk__in=fleet.nodes(viewer).values("pk"))
-    return names - set(out_of_sight.values_list("name", flat=True))
+    return Sight(frozenset(names - set(out_of_sight.values_list("name", flat=True))), is_operator=False)
 
 
 def tell(code: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -204,22 +225,18 @@ def told(viewer: Viewer, acts: Iterable[Act], nothing: str) -> list[str]:
     return list(dict.fromkeys(sentences)) or [texts.say(nothing)]
 
 
-def _safe(params: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-    return {**params, "node": HIDDEN} if params.get("node") and str(params["node"]) not in seen else params
-
-
 def _whole(stages: Iterable[bool]) -> int:
     """A pipeline is one replica, of which every stage counts."""
     told = list(stages)
     return int(bool(told) and all(told))
 
 
-def _reason_of_group(group: TaskGroup, tasks: list[Task], seen: set[str]) -> dict[str, Any] | None:
+def _reason_of_group(group: TaskGroup, tasks: list[Task], sight: Sight) -> dict[str, Any] | None:
     """The reason of the first task that is in the group's own state, else of the first one."""
     speaking = next((task for task in tasks if task.state == group.state), tasks[0] if tasks else None)
     if speaking is None:
         return None
-    return tell(speaking.reason_code, _safe(speaking.reason_params, seen))
+    return tell(speaking.reason_code, sight.safe(speaking.reason_params))
 
 
 def _describe_endpoint_of(group: TaskGroup) -> dict[str, Any] | None:
@@ -244,9 +261,9 @@ def _warnings(group: TaskGroup) -> list[dict[str, Any]]:
     return [warning for warning in found if warning is not None]
 
 
-def _last_error(task: Task, seen: set[str]) -> dict[str, Any] | None:
+def _last_error(task: Task, sight: Sight) -> dict[str, Any] | None:
     if not task.last_error:
         return None
     error = dict(task.last_error)
-    params = _safe(error.get("params") or {}, seen)
+    params = sight.safe(error.get("params") or {})
     return {**error, "params": params, "text": texts.say(str(error.get("code", "")), params)}

@@ -1,6 +1,6 @@
 """Reads of the work records; what people read starts with the viewer's scope."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,30 @@ def task_by_id(viewer: Viewer, public_id: str, *, manage: bool = False) -> Task:
     get = scope.get_manageable if manage else scope.get_visible
     rows = Task.objects.select_related("group__tenant", "node").filter(group__deleted_at__isnull=True)
     return get(viewer, rows, public_id, tenant="group__tenant", creator="group__created_by")
+
+
+def waiting_in_order() -> QuerySet[Task]:
+    """Tasks that wait for a place, in the order in which they are looked at (SCHED-02): where fair share is
+    on, tenants take turns within a priority, so that this is the order of each tenant's own."""
+    rows = Task.objects.filter(state=State.PENDING, desired=Desired.RUN, group__deleted_at__isnull=True)
+    return rows.order_by("-group__priority", "created_at", "pk")
+
+
+@dataclass(frozen=True)
+class PlaceInLine:
+    """The `position`-th (1 = next) of so many that wait, of all tenants together."""
+
+    position: int
+    waiting: int
+
+
+def find_places_in_line(tasks: Iterable[Task]) -> dict[int, PlaceInLine]:
+    """Where these stand among all that wait, by row id; one statement, none where there are none."""
+    wanted = {task.pk for task in tasks}
+    if not wanted:
+        return {}
+    line = list(waiting_in_order().values_list("pk", flat=True))
+    return {pk: PlaceInLine(place, len(line)) for place, pk in enumerate(line, start=1) if pk in wanted}
 
 
 def choose_engine(asked: str, labels: Mapping[str, str], image: str) -> str:

@@ -27,10 +27,32 @@ class AdviceShape(Shape):
     text = serializers.CharField()
 
 
+class HolderShape(Shape):
+    card = serializers.IntegerField(help_text="its index on the node")
+    tenant = serializers.CharField()
+    service = serializers.CharField()
+    task = serializers.CharField()
+    percent = serializers.IntegerField(help_text="of the card; 100: it has the card alone")
+    state = serializers.ChoiceField(choices=["held", "sleeping", "kept"])
+
+
+class LineShape(Shape):
+    position = serializers.IntegerField(help_text="1: it is looked at first")
+    waiting = serializers.IntegerField(help_text="of all tenants together")
+
+
+class LoanOfTaskShape(Shape):
+    kind = serializers.ChoiceField(choices=["borrowed", "lent"])
+    card = serializers.IntegerField(help_text="its index on the node")
+    other = serializers.CharField(allow_null=True, help_text="the other task; empty: of another tenant")
+    until = serializers.DateTimeField()
+
+
 class NodeWordShape(Shape):
     node = serializers.CharField()
     fits = serializers.BooleanField(help_text="it would take the task now")
     reason = ReasonShape(help_text="the first check that refuses it there, with its numbers")
+    holders = HolderShape(many=True, help_text="whose work holds its cards; told to operators alone")
 
 
 class ExplainedTaskShape(Shape):
@@ -45,6 +67,15 @@ class ExplainedTaskShape(Shape):
     node = serializers.CharField(allow_null=True)
     reason = ReasonShape(allow_null=True)
     awaited = AwaitedShape(allow_null=True)
+    summary = serializers.CharField(help_text="of a pending task: all nodes' words in short; empty: one fits")
+    line = LineShape(allow_null=True, help_text="of a pending task")
+    gave_way_at = serializers.DateTimeField(
+        allow_null=True, help_text="of a pending task: when work of a higher priority took its place"
+    )
+    kept_until = serializers.DateTimeField(
+        allow_null=True, help_text="of a pending task: room on a node is kept for it until then"
+    )
+    loans = LoanOfTaskShape(many=True, help_text="open ones")
     nodes = NodeWordShape(many=True, help_text="of a pending task; the nearest misses first")
     nodes_left_out = serializers.IntegerField()
     last_error = LastErrorShape(allow_null=True)

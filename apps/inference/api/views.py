@@ -13,7 +13,9 @@ from apps.core.bodies import body_of
 from apps.core.clock import utc_now
 from apps.inference import selectors, services
 from apps.inference.api import shapes
+from apps.inference.api.dry_run import DRY_RUN, DryRunShape, is_dry_run
 from apps.inference.api.filters import GroupFilter
+from apps.inference.dry_run import try_service
 from apps.tenants.scope import get_manageable, viewer_of
 from apps.workloads import selectors as work
 from apps.workloads.models import Event, TaskGroup
@@ -36,12 +38,16 @@ class GroupList(GenericAPIView[Any]):
         tags=["services"],
         operation_id="create_service",
         request=shapes.NewGroupBody,
-        responses={201: shapes.NewGroupShape},
+        responses={200: DryRunShape, 201: shapes.NewGroupShape},
+        parameters=[DRY_RUN],
         filters=False,
     )
     def post(self, request: Request) -> Response:
-        """Create a group with its tasks, its route and, with `enable_api`, an endpoint with its key."""
+        """Create a group with its tasks, its route and, with `enable_api`, an endpoint with its key. With
+        `dry_run` nothing is made: the answer says where its tasks would go, or why they would wait."""
         viewer, now = viewer_of(request.user), utc_now()
+        if is_dry_run(request):
+            return Response(try_service(actor=viewer, body=body_of(request), now=now))
         created = services.create_service(actor=viewer, body=body_of(request), now=now)
         group = work.group_by_id(viewer, created.group.public_id)
         answer = selectors.describe(viewer, group, now=now) | {"api_key": created.api_key_plain}

@@ -15,7 +15,7 @@ from apps.workloads.policy.rebuilding import GIVEN_UP
 @dataclass(frozen=True)
 class Standing:
     """What is known of a task. `deadline_at` is what its present wait, or its run, may take at most;
-    `not_before` when it is looked at again after a failure."""
+    `not_before` when it is looked at again after a failure, `kept_until` until when room is kept for it."""
 
     state: State
     phase: str = ""
@@ -25,6 +25,7 @@ class Standing:
     deadline_at: datetime | None = None
     not_before: datetime | None = None
     suspended: bool = False
+    kept_until: datetime | None = None
 
     @property
     def goes_on(self) -> bool:
@@ -75,6 +76,8 @@ def _of_pending(task: Standing, now: datetime) -> Awaited:
         return Awaited("await_resumed")
     if task.not_before is not None and task.not_before > now:
         return Awaited("await_retry", task.not_before)
+    if task.kept_until is not None:
+        return Awaited("await_room", task.kept_until)
     return Awaited("await_place")
 
 

@@ -67,11 +67,12 @@ def find_warnings(spec: ServiceSpec) -> list[Code]:
 
 
 def would_be_tasks(tenant: Tenant, spec: ServiceSpec, now: datetime) -> list[Task]:
-    """The tasks that a creation would write, unwritten: their row ids are below zero, where none is."""
+    """The tasks that a creation would write, unwritten: their row ids are below zero, where none is,
+    and in the order of ranks."""
     group = TaskGroup(pk=-1, tenant=tenant, created_at=now, state_since=now, **group_fields(spec))
     return [
         Task(
-            pk=-1 - rank,
+            pk=rank - spec.replicas,
             group=group,
             rank=rank,
             name=group.name if spec.replicas == 1 else f"{group.name}-{rank}",
