@@ -148,10 +148,14 @@ def _may_come_back(task: Task) -> bool:
 def _on_with_sleep(task: Task, by: str, now: datetime) -> Act:
     """Asked again while it is on its way."""
     if task.phase == Phase.READY and order_sleep(task, now):
+        _wish(task, Desired.SLEEP, reason(Code.SLEEP_REQUESTED), by, now)  # it was idle, or called back
         return Act(Did.DRAINING, said(Code.SLEEP_REQUESTED), _falls_asleep())
     if task.desired == Desired.RUN:
         _wish(task, Desired.SLEEP, reason(Code.SLEEP_REQUESTED), by, now)
         return Act(Did.NOTED, said("wake_withdrawn"), _falls_asleep())
+    if task.reason_code == Code.IDLE:  # by itself: then a call that still comes would wake it
+        _wish(task, Desired.SLEEP, reason(Code.SLEEP_REQUESTED), by, now)
+        return Act(Did.NOTED, said(Code.SLEEP_REQUESTED), _falls_asleep())
     return Act(Did.NOTHING, said("already_falling_asleep"), _falls_asleep())
 
 

@@ -313,3 +313,21 @@ def orders(task: Task) -> SleepOrder:
     (wanted,) = selectors.desired_of(Node.objects.get(pk=task.node_id))
     assert wanted.sleep is not None
     return wanted.sleep
+
+
+@pytest.mark.req("SLEEP-01", "SLEEP-06")
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_persons_word_that_it_shall_sleep_stands_against_a_call_that_still_comes(ordered: bool) -> None:
+    task = dozing()
+    if ordered:
+        say(at=NOW + SECOND)
+        look(NOW + SECOND)
+    act = services.request_sleep(by="ann", task=task, now=NOW + SECOND)
+    assert act.why.code == Code.SLEEP_REQUESTED
+    assert now_is(task) == (State.DRAINING, Phase.LEAVING, Desired.SLEEP, Code.SLEEP_REQUESTED)
+    assert Event.objects.get(task=task, code=Code.SLEEP_REQUESTED).actor == "ann"
+    again = services.request_sleep(by="ann", task=task, now=NOW + SECOND)
+    assert again.why.code == "already_falling_asleep"
+    say(at=NOW + 2 * SECOND, used={task.group.public_id: (NOW + SECOND).timestamp()})
+    look(NOW + 2 * SECOND)
+    assert now_is(task)[2:] == (Desired.SLEEP, Code.SLEEP_REQUESTED)
