@@ -157,13 +157,14 @@ def test_without_the_setting_failed_training_stays_failed(now, listening):
 
 
 @pytest.mark.req("LIFE-03")
+@pytest.mark.parametrize("kind", [TaskType.CONTAINER, TaskType.TRAINING])
 @pytest.mark.parametrize(("timeout", "after_s"), [(None, 86400.0), (60, 60.0)])
-def test_a_container_that_runs_for_its_whole_timeout_is_stopped_and_failed(
-    now, listening, lease, settings, timeout, after_s
+def test_what_runs_for_its_whole_timeout_is_stopped_and_failed(
+    now, listening, lease, settings, kind, timeout, after_s
 ):
     settings.RUN_RETRIES = 3  # what had its time is not started again
     life, node = Life(lease), factories.make_node()
-    task = factories.make_task(factories.make_group(task_type=TaskType.CONTAINER), timeout_seconds=timeout)
+    task = factories.make_task(factories.make_group(task_type=kind), timeout_seconds=timeout)
     life.run(task, node)
     assert task.deadline_at == now + timedelta(seconds=after_s)
     assert expire(lease, now + timedelta(seconds=after_s)) == 0
