@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agent.runtime.docker_client import Docker, DockerRefused, NoAnswer, told
-from agent.runtime.docker_places import Place, Skipping, load_place, save_place, split_stamp
+from agent.runtime.docker_places import Place, Repeats, Skipping, load_place, save_place, split_stamp
 
 log = logging.getLogger("agent.runtime")
 AGAIN_S = 0.5
@@ -53,7 +53,7 @@ class LogCopy:
                 # asked before: once it has ended, a whole reading from then on is the rest
                 last = self._ended()
                 try:
-                    self._copy(follow=not last)
+                    whole = self._copy(follow=not last)
                 except DockerRefused as error:
                     log.warning("%s: Docker gives no log any more: %s", self._file.name, error)
                     return
@@ -62,31 +62,37 @@ class LogCopy:
                 except (OSError, ValueError) as error:
                     log.error("%s: copying failed and begins again: %s", self._file.name, error)
                 else:
-                    if last:
+                    if last and whole:
                         return
-                    if self._ended():
+                    if not whole or self._ended():
                         continue
                 self._close.wait(AGAIN_S)
         finally:
             self.done.set()
             self._docker.close()
 
-    def _copy(self, *, follow: bool) -> None:
-        """Append what is new. Raises NoAnswer, DockerRefused, OSError (our file) or ValueError."""
+    def _copy(self, *, follow: bool) -> bool:
+        """Append what is new. False where Docker gave lines again: then the rest is to be had by beginning
+        anew. Raises NoAnswer, DockerRefused, OSError (our file) or ValueError."""
         with io.FileIO(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as copy:
             if os.fstat(copy.fileno()).st_size < self._place.offset:
                 self._place = Place()  # somebody took the file away: all of it once more
             # What was written after the place was stored is written again, the same bytes.
             copy.truncate(self._place.offset)
             copy.seek(self._place.offset)
-            skipping, saved_at = Skipping(self._place), 0.0
+            skipping, repeats, saved_at = Skipping(self._place), Repeats(), 0.0
+            begun = self._place.offset
             try:
                 for frame in self._frames(follow):
                     stamp, content = split_stamp(frame)
                     if self._close.is_set():
-                        return
+                        return True
+                    repeated = repeats.is_one(stamp, frame)
                     if not skipping.fresh(stamp):
                         continue
+                    if repeated and self._place.offset > begun:  # the first one behind the place is new
+                        log.info("%s: Docker gives lines again; copying begins anew", self._file.name)
+                        return False
                     if skipping.missing:
                         skipping.missing = False
                         _write(copy, MISSING)
@@ -98,6 +104,7 @@ class LogCopy:
                         saved_at = time.monotonic()
             finally:
                 save_place(self._place_file, self._place)
+        return True
 
     def _frames(self, follow: bool) -> Iterator[bytes]:
         """Each line (or part of a very long one) with its time, as Docker stored it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import calendar
 import time
+from collections import deque
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,7 @@ from agent.wholefile import write_whole
 
 STAMP = 30  # 2006-01-02T15:04:05.000000000Z
 LAG_NS = 1_000_000_000  # no line is a second out of order
+REMEMBERED = 100_000  # lines; about what a file of Docker's holds before it is rotated
 
 
 class Place(msgspec.Struct):
@@ -77,6 +79,32 @@ class Skipping:
             self._left -= 1
             return False
         return True
+
+
+class Repeats:
+    """Notices lines that Docker gives a second time while it is followed: having rotated its file it may
+    read the new one from its beginning twice. One for each time that copying begins."""
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+        self._order: deque[int] = deque()
+        self._high = ""
+
+    def is_one(self, stamp: str, frame: bytes) -> bool:
+        """Whether this line was given before; to be asked for every line. A part of a very long one bears the
+        time of the whole, so that it may well equal the part before it."""
+        one = hash(frame)
+        if one in self._known and frame.endswith(b"\n"):
+            return True
+        if stamp < self._high and _nanoseconds(stamp) < _nanoseconds(self._high) - LAG_NS:
+            return True
+        self._high = max(self._high, stamp)
+        if one not in self._known:
+            self._known.add(one)
+            self._order.append(one)
+            if len(self._order) > REMEMBERED:
+                self._known.discard(self._order.popleft())
+        return False
 
 
 def split_stamp(frame: bytes) -> tuple[str, bytes]:

@@ -1,9 +1,13 @@
 """A log is copied without loss or doubles, wherever copying is broken off."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.runtime.docker_logs import LogCopy
 from agent.runtime.docker_places import Place, Skipping, load_place, save_place, split_stamp
 
 
@@ -60,6 +64,44 @@ def test_lines_that_docker_threw_away_before_they_were_copied_are_a_gap() -> Non
     assert skipping.fresh(stamp(9000)) and skipping.missing
     untouched = Skipping(place)
     assert not untouched.fresh(stamp(0)) and not untouched.missing
+
+
+class Rotating:
+    """Docker's client where Docker, once it has given all, reads its newest file once more."""
+
+    def __init__(self, frames: list[bytes], turn: int) -> None:
+        self.frames, self.turn, self.given = frames, turn, 0
+
+    @property
+    def api(self) -> "Rotating":
+        return self
+
+    def logs(self, container: str, *, follow: bool, **_: object) -> Iterator[bytes]:
+        self.given += 1
+        yield from self.frames
+        if follow:
+            yield from self.frames[self.turn :]
+
+    def close(self) -> None:
+        return
+
+
+@pytest.mark.req("AGENT-10")
+@pytest.mark.parametrize("turn", [0, 1, 3, 4])
+def test_what_docker_gives_twice_after_it_rotated_its_file_is_copied_once(tmp_path: Path, turn: int) -> None:
+    # the third is one long line in two equal parts and its end, which bear one time
+    lines = [(0, b"a\n"), (5, b"\n"), (9, b"long"), (9, b"long"), (9, b"\n"), (2_000_000_000, b"\n")]
+    docker = Rotating([stamp(when).encode() + b" " + line for when, line in lines], turn)
+    file = tmp_path / "task-a.1.log"
+    copy = LogCopy(
+        docker,  # type: ignore[arg-type]
+        "container",
+        file=file,
+        place_file=tmp_path / "place.json",
+        ended=lambda: docker.given > 0,
+    )
+    assert copy.done.wait(30)
+    assert file.read_bytes() == b"".join(line for _, line in lines)
 
 
 def test_frames_are_split_at_their_time() -> None:
