@@ -44,3 +44,4 @@ HETEROFLOW_USAGE_DIR = DATA_DIR / "usage"
 HINTS_INLINE = True
 AXES_ENABLED = True
 WAKE_WAIT_S = 0.0  # a test that waits says so
+WHITENOISE_AUTOREFRESH = True  # else each client of a test reads all static files anew

@@ -37,21 +37,18 @@ def long_log(task):
         os.truncate(file.fileno(), PIECE)
     with open(default_storage.path("last"), "wb") as file:  # noqa: PTH123
         file.write(b"the end\n" * (PIECE // 8))
-    ends = range(PIECE, LONG + 1, PIECE)
-    LogChunk.objects.bulk_create(
-        [
-            LogChunk(
-                task=task,
-                attempt=1,
-                start=end - PIECE,
-                end=end,
-                file="last" if end == LONG else "hole",
-                created_at=factories.NOW,
-            )
-            for end in ends
-        ],
-        batch_size=5000,
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            'INSERT INTO streams_logchunk (task_id, attempt, start, "end", file, created_at)'
+            " WITH RECURSIVE piece(number) AS"
+            " (SELECT 1 UNION ALL SELECT number + 1 FROM piece WHERE number < %s)"
+            " SELECT %s, 1, (number - 1) * %s, number * %s,"
+            " CASE WHEN number = %s THEN 'last' ELSE 'hole' END, %s FROM piece",
+            [
+                *(LONG // PIECE, task.pk, PIECE, PIECE, LONG // PIECE),
+                connection.ops.adapt_datetimefield_value(factories.NOW),
+            ],
+        )
     return task
 
 

@@ -240,7 +240,7 @@ def tell(stories: int, steps: int = STEPS) -> None:
 @pytest.mark.req("LIFE-01", "LIFE-02", "LIFE-05", "SCHED-05", "RECOV-05", "OPS-06")
 @pytest.mark.django_db
 def test_no_story_ends_in_an_impossible_state() -> None:
-    tell(60)
+    tell(15)  # a first look; the thousand are told with the whole suite
 
 
 @pytest.mark.req("LIFE-01", "LIFE-02", "LIFE-05", "SCHED-05", "RECOV-05", "OPS-06")
