@@ -133,7 +133,10 @@ class CreateServiceForm(TenantForm):
     gpu_memory_utilization = forms.IntegerField(
         label=_("GPU memory"),
         required=False,
-        help_text=_("Percent of each card, 1 to 100. Empty: the whole card."),
+        help_text=_(
+            "Percent of one card that it may take; others may stand on the rest. Empty: the card alone."
+            " Several cards are always whole ones."
+        ),
     )
     field_order = ["tenant"]
     paths = {

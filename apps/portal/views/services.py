@@ -17,6 +17,7 @@ from apps.core.errors import Refusal
 from apps.core.scopes import SIGNED_IN, TENANT
 from apps.inference import selectors as inference
 from apps.inference import services
+from apps.inference.dry_run import try_service
 from apps.inference.explain import explain
 from apps.inference.faults import describe_faults, faults_of
 from apps.inference.validation.replicas import read_replicas
@@ -47,9 +48,11 @@ def service_list(request: HttpRequest) -> HttpResponse:
     """All services that the viewer may see; htmx asks for the list alone."""
     viewer = viewer_of(request.user)
     shown_page = Paginator(workloads.groups(viewer), SHOWN_SERVICES).get_page(request.GET.get("page"))
+    groups = list(shown_page.object_list)
+    described = inference.describe_many(viewer, groups)
     shown = {
         "section": "services",
-        "services": inference.describe_many(viewer, shown_page.object_list),
+        "services": [told | {"place": place} for told, place in zip(described, _places(groups), strict=True)],
         "shown_page": shown_page,
         "poll_s": settings.PORTAL_POLL_S,
         "has_tenant": bool(tenant_choices(viewer)),
@@ -93,20 +96,22 @@ def detail(request: HttpRequest, group_id: str) -> HttpResponse:
 @page(TENANT)
 @require_http_methods(["GET", "POST"])
 def create(request: HttpRequest) -> HttpResponse:
-    """The create form; a refusal's sentences stand beside the fields they name."""
+    """The create form; a refusal's sentences stand beside the fields they name. Its second button only tries
+    what would happen (SVC-15)."""
     viewer = viewer_of(request.user)
     form = CreateServiceForm(request.POST or None, viewer=viewer)
-    has_tenant = bool(form.choices)
+    shown: dict[str, Any] = {"section": "services", "form": form, "filling": form.filling()}
+    shown["has_tenant"] = bool(form.choices)
     if request.method == "POST" and form.is_valid():
         try:
-            made = services.create_service(actor=viewer, body=form.body(), now=utc_now())
+            if "check" in request.POST:
+                shown["tried"] = try_service(actor=viewer, body=form.body(), now=utc_now())
+            else:
+                made = services.create_service(actor=viewer, body=form.body(), now=utc_now())
+                told = {"section": "services", "made": made, "base_url": _base_url(request)}
+                return render(request, "portal/service_created.html", told)
         except Refusal as refusal:
             form.show(refusal)
-        else:
-            base_url = _base_url(request)
-            shown = {"section": "services", "made": made, "base_url": base_url}
-            return render(request, "portal/service_created.html", shown)
-    shown = {"section": "services", "form": form, "filling": form.filling(), "has_tenant": has_tenant}
     return render(request, "portal/service_create.html", shown)
 
 
@@ -191,6 +196,14 @@ def delete(request: HttpRequest, group_id: str) -> HttpResponse:
 def _base_url(request: HttpRequest) -> str:
     """What OpenAI's clients take as OPENAI_BASE_URL, at the address that the reader came by."""
     return request.build_absolute_uri("/v1")
+
+
+def _places(groups: list[TaskGroup]) -> list[workloads.PlaceInLine | None]:
+    """How far each service is in the queue, by that of its tasks which is next."""
+    waiting = [[task for task in group.tasks.all() if task.state == State.PENDING] for group in groups]
+    line = workloads.find_places_in_line(task for tasks in waiting for task in tasks)
+    found = [[line[task.pk] for task in tasks if task.pk in line] for tasks in waiting]
+    return [min(places, key=lambda one: one.position, default=None) for places in found]
 
 
 def _suspended(viewer: Viewer) -> list[dict[str, Any]]:

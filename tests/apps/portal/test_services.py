@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from agent.contract.states import State
 from apps.catalog.models import CatalogModel
+from apps.core.clock import utc_now
 from apps.tenants.models import ApiKey, Role, Tenant, TenantStatus, User
 from apps.workloads.models import Task, TaskGroup
 from tests import factories
@@ -38,6 +39,31 @@ def test_person_without_a_tenant_is_told_whom_to_ask_on_every_page(db: None, nam
 def test_an_operator_without_any_tenant_is_sent_to_make_one(db: None) -> None:
     text = browser(factories.make_operator()).get(CREATE).content.decode()
     assert reverse("admin:tenants_tenant_changelist") in text
+
+
+@pytest.mark.req("SVC-14")
+def test_what_waits_says_its_place_among_all_tenants(page: Client, tenant: Tenant, member: User) -> None:
+    factories.make_task(factories.make_group(factories.make_tenant(), priority=1, name="theirs"))
+    for number in range(2):
+        mine = factories.make_group(tenant, member, name=f"mine-{number}")
+        factories.make_task(mine)
+    text = page.get(LIST).content.decode()
+    assert "It is number 2 of 3 in the queue." in text and "It is number 3 of 3" in text
+    assert "theirs" not in text
+    assert "It is number 3 of 3 in the queue." in page.get(address(mine)).content.decode()
+
+
+@pytest.mark.req("SVC-15")
+def test_the_check_says_what_would_happen_and_makes_nothing(page: Client, body: dict[str, Any]) -> None:
+    now = utc_now()
+    factories.make_node("rack-<1>", now=now, last_seen_at=now)
+    answer = page.post(CREATE, body | {"check": "1"})
+    text = answer.content.decode()
+    assert "It would start at once on node rack-&lt;1&gt;" in text and "Nothing was created." in text
+    assert f'value="{body["name"]}"' in text, "what was typed stays"
+    assert not TaskGroup.objects.exists()
+    waits = page.post(CREATE, body | {"check": "1", "gpu_required": "1", "gpu_memory_utilization": "91"})
+    assert "at most 90 % of a card" in waits.content.decode() and not TaskGroup.objects.exists()
 
 
 @pytest.mark.req("SVC-13")
