@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from openai import OpenAI
+from openai import APIStatusError, OpenAI
 
 from apps.ops.rest import Api, ApiRefusal
 from tests.fakes.docker.engines import DockerNode
@@ -110,11 +110,13 @@ class Fleet:
 
     # --- services ---
 
-    def serve(self, name: str, *, kind: str = "", replicas: int = 1) -> str:
-        """A running service of the tiny model; its group's id. `kind`: on a card of that kind."""
+    def serve(self, name: str, *, kind: str = "", replicas: int = 1, **changes: Any) -> str:
+        """A running service of the tiny model; its group's id. `kind`: on a card of that kind; `changes` are
+        the task's."""
         task: dict[str, Any] = {"image": IMAGE, "gpu_required": 0, "model_path": str(self.model)}
         if kind:
             task |= {"gpu_required": 1, "gpu_type": kind}
+        task |= changes
         form = {"parallelism": "split", "world_size": replicas} if replicas > 1 else {}
         group = self.member.call("POST", "/api/v1/task-groups", {"name": name, "task": task, **form})
         self.made.append(group["id"])
@@ -175,6 +177,14 @@ class Fleet:
             return said.pop() if len(said) == 1 else ""
 
         return str(until(answers, f"{model} answers", limit_s))
+
+    def ask_code(self, model: str) -> int:
+        """The status of one call's answer."""
+        try:
+            self.ask(model)
+        except APIStatusError as refused:
+            return refused.status_code
+        return 200
 
     def _try(self, model: str) -> str:
         try:

@@ -11,6 +11,7 @@ import tests.scenarios
 from tests.scenarios.test_chain import *  # noqa: F403 - each scenario that only uses the stack
 from tests.scenarios.test_door import *  # noqa: F403
 from tests.scenarios.test_files import *  # noqa: F403
+from tests.scenarios.test_idle import *  # noqa: F403
 from tests.scenarios.test_metrics import *  # noqa: F403
 from tests.scenarios.test_sleep import *  # noqa: F403
 
