@@ -73,6 +73,17 @@ def api_client() -> Callable[..., APIClient]:
     return build
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where tests are dealt out by groups, a group is one: else each worker starts stacks of its own, unseen
+    but for the time that it takes."""
+    if not config.getoption("loadgroup", False):
+        return
+    torn = [item for item in items if any(item.iter_markers("xdist_group")) and "@" not in item.nodeid]
+    if torn:
+        raise pytest.UsageError(f"pytest-xdist keeps no groups together here: {torn[0].nodeid}")
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Tests that share the running stack stay in one worker, so that it is started once."""
     if "running_server" in getattr(item, "fixturenames", ()):

@@ -275,8 +275,8 @@ JOIN_TOKEN_TTL_S = env.int("JOIN_TOKEN_TTL_S", default=3600)
 JOIN_TOKEN_TTL_MAX_S = env.int("JOIN_TOKEN_TTL_MAX_S", default=30 * 86400)
 CLOCK_SKEW_WARN_S = env.float("CLOCK_SKEW_WARN_S", default=60.0)
 NODE_FOLLOW_S = env.float("NODE_FOLLOW_S", default=10.0)  # a node's other address or clock, once in so long
-# How busy a node may be, in percent, and still take work (SCHED-03); how many inference containers a node takes
-# that names no number, for each of its cards and at least (SCHED-06).
+# How busy a node may be, in percent, and still take work (SCHED-03); how many inference containers a node
+# takes that names no number, for each of its cards and at least (SCHED-06).
 LOAD_THRESHOLD_CPU = env.float("LOAD_THRESHOLD_CPU", default=90.0)
 LOAD_THRESHOLD_MEMORY = env.float("LOAD_THRESHOLD_MEMORY", default=90.0)
 LOAD_THRESHOLD_DISK = env.float("LOAD_THRESHOLD_DISK", default=90.0)

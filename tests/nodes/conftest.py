@@ -9,6 +9,12 @@ from tests.nodes.fleet import CARDS, Fleet, running_fleet
 from tests.nodes.servers import SERVERS
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """A worker each for the two fleets, and none that starts both."""
+    of = getattr(getattr(item, "callspec", None), "params", {}).get("whole_fleet", "embedded")
+    item.add_marker(pytest.mark.xdist_group(of))
+
+
 @pytest.fixture(scope="session")
 def engines() -> Iterator[list[DockerNode]]:
     """A Docker engine in a network namespace for each machine."""

@@ -23,8 +23,8 @@ class FakeCards:
         self.environment = {"LD_LIBRARY_PATH": str(library_dir), "FAKE_NVML": str(file)}
 
     def have(self, *cards: dict[str, object], driver: str = "580.95.05") -> None:
-        """From now on these: uuid, name, mem and used (MiB), util, temp, cc, mig, lost, link, root, untold, and
-        holders, as "pid:MiB,pid:MiB"."""
+        """From now on these: uuid, name, mem and used (MiB), util, temp, cc, mig, lost, link, root,
+        untold, and holders, as "pid:MiB,pid:MiB"."""
         lines = [";".join(["gpu", *(f"{name}={value}" for name, value in card.items())]) for card in cards]
         part = self.file.with_suffix(".part")
         part.write_text("\n".join([f"driver={driver}", *lines, ""]))
