@@ -8,8 +8,8 @@ from django.utils.translation import gettext_lazy as _
 OPERATORS = "apps.console.dashboard.only_operators"
 
 
-def _item(title: Any, icon: str, model: str) -> dict[str, Any]:
-    link = reverse_lazy(f"admin:{model}_changelist")
+def _item(title: Any, icon: str, model: str, page: str = "changelist") -> dict[str, Any]:
+    link = reverse_lazy(f"admin:{model}_{page}")
     return {"title": title, "icon": icon, "link": link, "permission": OPERATORS}
 
 
@@ -26,6 +26,7 @@ SIDEBAR = {
             "title": _("Work"),
             "separator": True,
             "items": [
+                _item(_("Queue"), "hourglass_top", "workloads_task", "queue"),
                 _item(_("Task groups"), "deployed_code", "workloads_taskgroup"),
                 _item(_("Tasks"), "memory", "workloads_task"),
                 _item(_("Events"), "history", "workloads_event"),
@@ -40,6 +41,7 @@ SIDEBAR = {
             "title": _("Machines"),
             "separator": True,
             "items": [
+                _item(_("Cluster map"), "grid_view", "fleet_card", "map"),
                 _item(_("Nodes"), "dns", "fleet_node"),
                 _item(_("Cards"), "developer_board", "fleet_card"),
                 _item(_("Ports"), "lan", "fleet_port"),

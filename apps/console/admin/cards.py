@@ -1,10 +1,15 @@
 """Cards, ports and models, read only: what agents reported and placements took, also as rows of a node."""
 
+from typing import Any
+
 from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, ago
+from apps.console.cluster import build_map
 from apps.core.clock import utc_now
 from apps.fleet.models import Card, ModelFile, Port
 
@@ -81,6 +86,15 @@ class CardAdmin(ReadOnlyAdmin):
         "mps_capable",
         "present",
     ]
+
+    def get_urls(self) -> list[Any]:
+        return [path("map/", self.guarded(self.map), name="fleet_card_map"), *super().get_urls()]
+
+    def map(self, request: HttpRequest) -> HttpResponse:
+        """The cluster by card."""
+        asked = request.GET
+        found = build_map(asked.get("pool", ""), asked.get("model", ""), asked.get("page"), utc_now())
+        return self.show(request, "console/map.html", _("Cluster map"), map=found)
 
     @display(description=_("used MB"), ordering="sample__vram_used_mb")
     def used_mb(self, row: Card) -> int | None:

@@ -4,12 +4,14 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
+from django.urls import path
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
 from apps.console.admin.base import ReadOnlyAdmin, ReadOnlyRows, further_refusals, state_label
 from apps.console.admin.groups import told_to_stop
+from apps.console.queue import build_queue
 from apps.core import texts
 from apps.core.clock import utc_now
 from apps.inference import services
@@ -73,6 +75,14 @@ class TaskAdmin(ReadOnlyAdmin):
 
     class Media:
         css = {"all": ["css/log.css"]}
+
+    def get_urls(self) -> list[Any]:
+        return [path("queue/", self.guarded(self.queue), name="workloads_task_queue"), *super().get_urls()]
+
+    def queue(self, request: HttpRequest) -> HttpResponse:
+        """What waits for a place, and for what."""
+        queue = build_queue(request.GET.get("type", ""), request.GET.get("page"))
+        return self.show(request, "console/queue.html", _("Queue"), queue=queue)
 
     @display(description=_("state"), ordering="state")
     def shown_state(self, row: Task) -> str:
