@@ -4,23 +4,29 @@ Owns which nodes a tenant may use. Never judges freshness by anything but the se
 """
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+import msgspec
 from django.conf import settings
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q, QuerySet, TextField
+from django.db.models.functions import Cast
 
 from apps.core.errors import NotFound
 from apps.core.ids import looks_like_id
+from apps.core.json_text import as_text, parsed
 from apps.fleet.doors import DoorRow
-from apps.fleet.models import Card, DoorState, Liveness, Node, Port
+from apps.fleet.models import Card, DoorState, Liveness, ModelFile, Node, Port
 from apps.tenants.scope import Viewer
 
 
-@dataclass(frozen=True, slots=True)
-class CardRow:
-    """One present or vanished card. Memory in MB; None = the card did not answer, never zero."""
+class CardRow(msgspec.Struct, frozen=True):
+    """One present or vanished card. Memory in MB; None = the card did not answer, never zero. `foreign_mb` of
+    the used memory belong to no attempt of ours, `foreign` is the process that holds most of it; `owned_mb`
+    is what attempts hold, by "task.attempt". None = that can not be told."""
 
     id: int
     index: int
@@ -31,6 +37,19 @@ class CardRow:
     compute_capability: str
     present: bool
     quarantined_at: datetime | None
+    foreign_mb: int | None
+    foreign: str | None
+    link_group: int | None
+    pcie_root: str
+    owned_mb: dict[str, int | None] | None
+
+
+class LoadRow(NamedTuple):
+    """How busy a host is, in percent; None = not told."""
+
+    cpu_percent: float | None = None
+    memory_percent: float | None = None
+    disk_percent: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +58,8 @@ class NodeRow:
     use it, by name or by shared group (TEN-09). `engines` are names; `ports` the host port numbers that
     attempts hold, and those that something else of the machine listens on. `last_seen_at` by the server's
     clock. `reachable`: the gateway gets through to engines there; False for a door that is closed or was
-    not dialled yet (AGENT-16)."""
+    not dialled yet (AGENT-16). `volume_prefixes` and `host_ipc`: None = not told. `inference_cap`: how many
+    inference containers it takes (SCHED-06)."""
 
     id: int
     public_id: str
@@ -54,6 +74,12 @@ class NodeRow:
     last_seen_at: datetime | None
     reachable: bool
     cards: tuple[CardRow, ...]
+    load: LoadRow
+    labels: dict[str, str]
+    volume_prefixes: tuple[str, ...] | None
+    host_ipc: bool | None
+    images: frozenset[str]
+    inference_cap: int
 
 
 def silent_before(now: datetime) -> datetime:
@@ -134,6 +160,20 @@ def card_kinds(tenant_id: int) -> set[tuple[tuple[str, str, int | None, str, int
     return {tuple(cards) for cards in found.values()}
 
 
+def inference_cap(own: int | None, cards: int) -> int:
+    """How many inference containers a node takes (SCHED-06): what operators said, else INFERENCE_CAP_PER_GPU
+    for each card that is there; a node without cards takes as many as one with one."""
+    return settings.INFERENCE_CAP_PER_GPU * max(1, cards) if own is None else own
+
+
+def nodes_with_models(paths: Iterable[str]) -> dict[int, frozenset[str]]:
+    """Which of these models lie on which nodes (row ids), as far as nodes tell."""
+    found: dict[int, set[str]] = defaultdict(set)
+    for node_id, path in ModelFile.objects.filter(path__in=set(paths)).values_list("node_id", "path"):
+        found[node_id].add(path)
+    return {node_id: frozenset(lies) for node_id, lies in found.items()}
+
+
 def placement_rows() -> list[NodeRow]:
     """All nodes with cards, last measured values, held ports and allow lists, as plain values.
 
@@ -154,28 +194,42 @@ def placement_rows() -> list[NodeRow]:
     ):
         seen[node_id] = last, door
         ports[node_id].update(foreign)
-    return [
-        NodeRow(
-            id=row["pk"],
-            open_to=None if row["open_to_all"] else frozenset(allowed.get(row["pk"], ())),
-            engines=frozenset(_engine_names(row["engines"])),
-            ports=frozenset(ports.get(row["pk"], ())),
-            last_seen_at=seen.get(row["pk"], _NEVER)[0],
-            reachable=not has_door(row["dial"]) or seen.get(row["pk"], _NEVER)[1] == DoorState.OPEN,
-            cards=tuple(cards.get(row["pk"], ())),
-            **{name: row[name] for name in _PLAIN},
+    rows = []
+    texts = as_text(*_JSON)
+    for row in Node.objects.annotate(**texts).order_by("name", "pk").values(*_READ, *_PLAIN, *texts):
+        pk, prefixes = row["pk"], parsed(row["volume_prefixes_text"])
+        own_cards = tuple(cards.get(pk, ()))
+        last_seen_at, door = seen.get(pk, _NEVER)
+        rows.append(
+            NodeRow(
+                id=pk,
+                open_to=None if row["open_to_all"] else frozenset(allowed.get(pk, ())),
+                engines=_engine_names(row["engines_text"]),
+                ports=frozenset(ports.get(pk, ())),
+                last_seen_at=last_seen_at,
+                reachable=not has_door(parsed(row["dial_text"])) or door == DoorState.OPEN,
+                cards=own_cards,
+                load=LoadRow(*(row[f"sample__{name}"] for name in LoadRow._fields)),
+                volume_prefixes=None if prefixes is None else tuple(prefixes),
+                labels=parsed(row["labels_text"]),
+                images=_texts(row["images_text"]),
+                inference_cap=inference_cap(row["inference_cap"], sum(card.present for card in own_cards)),
+                **{name: row[name] for name in _PLAIN},
+            )
         )
-        for row in Node.objects.order_by("name", "pk").values("pk", "engines", "open_to_all", "dial", *_PLAIN)
-    ]
+    return rows
 
 
 _NEVER: tuple[datetime | None, str] = (None, DoorState.UNKNOWN)
-_PLAIN = ("public_id", "name", "runtime", "cordoned", "port_first", "port_last")
+_PLAIN = ("public_id", "name", "runtime", "cordoned", "port_first", "port_last", "host_ipc")
+_JSON = ("dial", "engines", "images", "labels", "volume_prefixes")
+_READ = ("pk", "open_to_all", "inference_cap", *(f"sample__{name}" for name in LoadRow._fields))
 
 
 def _cards_by_node() -> dict[int, list[CardRow]]:
     found: dict[int, list[CardRow]] = defaultdict(list)
-    rows: QuerySet[Card, tuple[Any, ...]] = Card.objects.order_by("node_id", "index").values_list(
+    cards = Card.objects.annotate(owned_text=Cast("sample__owned_mb", TextField()))
+    rows: QuerySet[Card, tuple[Any, ...]] = cards.order_by("node_id", "index").values_list(
         "node_id",
         "pk",
         "index",
@@ -186,11 +240,24 @@ def _cards_by_node() -> dict[int, list[CardRow]]:
         "compute_capability",
         "present",
         "quarantined_at",
+        "sample__foreign_mb",
+        "sample__foreign",
+        "link_group",
+        "pcie_root",
+        "owned_text",
     )
     for node_id, *values in rows:
+        values[-1] = values[-1] and msgspec.json.decode(values[-1])
         found[node_id].append(CardRow(*values))
     return found
 
 
-def _engine_names(engines: list[Any]) -> list[str]:
-    return [str(engine["name"]) for engine in engines if isinstance(engine, dict) and engine.get("name")]
+@lru_cache(maxsize=1024)
+def _engine_names(text: str) -> frozenset[str]:
+    rows = parsed(text)
+    return frozenset(str(row["name"]) for row in rows if isinstance(row, dict) and row.get("name"))
+
+
+@lru_cache(maxsize=1024)
+def _texts(text: str) -> frozenset[str]:
+    return frozenset(parsed(text))

@@ -2,6 +2,7 @@
 API keys."""
 
 from django.contrib.auth.models import AbstractUser
+from django.core.validators import MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
@@ -46,6 +47,8 @@ class Tenant(models.Model):
     # (SHARE-04); empty = LOAN_MAX_S.
     lends = models.BooleanField(default=True)
     loan_max_minutes = models.PositiveIntegerField(null=True, blank=True)
+    # What it is entitled to beside others of one priority, where shares are fair (SCHED-17).
+    weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.01)])
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

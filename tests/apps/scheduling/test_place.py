@@ -138,9 +138,9 @@ def test_promises_of_live_claims_count_and_released_ones_do_not(now):
     tenant = factories.make_tenant()
     node = factories.make_node(cards=1)
     half = {"gpu_memory_utilization": 50}
-    first = factories.make_task(factories.make_group(tenant, **half))
+    first = factories.make_task(factories.make_group(tenant, **half), ports=PORT)
     run()
-    second = factories.make_task(factories.make_group(tenant, **half))
+    second = factories.make_task(factories.make_group(tenant, **half), ports=PORT)
     run()
     assert codes(second) == ["insufficient_resources", "cards_short"]
 
