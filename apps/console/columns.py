@@ -124,7 +124,6 @@ COLUMNS = {
     "lends": _("lends cards of sleeping services"),
     "loan_max_minutes": _("loans last at most (minutes)"),
     "machine_id": _("machine id"),
-    "made_by": _("made by"),
     "max_replicas": _("max replicas"),
     "member": _("member"),
     "memory_total_mb": _("memory (MB)"),

@@ -100,12 +100,8 @@ SLEEP: dict[str, Promise] = {
     "scales_not": _("Services of type %(task_type)s can not be scaled; create another one."),
     "above_max_replicas": _("%(field)s is %(value)s, above max_replicas %(max)s."),
     "below_min_replicas": _("%(field)s is %(value)s, below min_replicas %(min)s."),
-    "lender_awake": _("Only a card of a sleeping task can be lent; that one is %(state)s."),
-    "card_is_lent": _("The card is lent already, to %(borrower)s; end that loan first."),
-    "borrower_may_not_share": _("The borrower's tenant shares no cards with the lender's."),
     "did_sleep_task": _("put the task to sleep"),
     "did_wake_task": _("woke the task"),
     "did_scale_service": _("scaled the service"),
-    "did_lend_card": _("lent a card"),
     "did_end_loan": _("ended the loan of a card"),
 }

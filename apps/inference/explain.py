@@ -134,12 +134,12 @@ def _kept(waiting: Iterable[Task], now: datetime) -> dict[int, datetime]:
 def _loans(viewer: Viewer, group: TaskGroup) -> dict[int, list[dict[str, Any]]]:
     """Open loans of cards that its tasks have borrowed or lent, by the task's row id. The other side is named
     to those who may see it (SVC-14)."""
-    mine = Q(borrower__group=group) | Q(card__claim__task__group=group)
+    mine = Q(borrower__task__group=group) | Q(card__claim__task__group=group)
     rows = Loan.objects.filter(mine, ended_at__isnull=True).order_by("until", "pk")
     found: dict[int, list[dict[str, Any]]] = {}
-    for loan in rows.select_related("borrower__group", "card__claim__task__group", "card__card"):
-        lender = loan.card.claim.task
-        for kind, task, other in (("borrowed", loan.borrower, lender), ("lent", lender, loan.borrower)):
+    for loan in rows.select_related("borrower__task__group", "card__claim__task__group", "card__card"):
+        lender, borrower = loan.card.claim.task, loan.borrower.task
+        for kind, task, other in (("borrowed", borrower, lender), ("lent", lender, borrower)):
             if task.group_id != group.pk:
                 continue
             known = viewer.is_operator or other.group.tenant_id == group.tenant_id

@@ -115,6 +115,7 @@ def _describe(group: TaskGroup, sight: Sight, now: datetime) -> dict[str, Any]:
         "gpu_memory_utilization": group.gpu_memory_utilization,
         "priority": group.priority,
         "preemptible": group.preemptible,
+        "lend": group.lend,
         "labels": group.labels,
         "health_check": group.health_check,
         "scale_policy": group.scale_policy,

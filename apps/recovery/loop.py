@@ -55,6 +55,7 @@ def sweep(lease: Held, now: datetime) -> dict[str, Any]:
         )
     steps += [
         ("loans_ended", lambda: services.end_due_loans(lease=lease, now=now)),
+        ("kept_room", lambda: services.drop_kept_room(lease=lease, now=now)),
         ("woken", lambda: services.wake_waiting(lease=lease, now=now)),
         ("rebuilt", lambda: services.rebuild_failed(lease=lease, now=now)),
         ("stages", lambda: services.keep_pipelines_together(lease=lease, now=now)),

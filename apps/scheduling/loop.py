@@ -15,12 +15,12 @@ from django.db import DatabaseError
 from apps.core import hints
 from apps.core.leases import Held, LeaseLost
 from apps.core.ticks import tick
-from apps.scheduling.placements import placement_of
+from apps.scheduling.placements import placement_of, rooms_of
 from apps.scheduling.policy.decide import Planner
-from apps.scheduling.policy.plan import Placed, Plan
+from apps.scheduling.policy.plan import Plan
 from apps.scheduling.selectors import load_snapshot
 from apps.workloads import services
-from apps.workloads.services import PlacementClash
+from apps.workloads.services import Placement, PlacementClash
 
 log = logging.getLogger("heteroflow.scheduling")
 
@@ -51,12 +51,13 @@ def place(lease: Held, now: datetime) -> dict[str, Any]:
         return {"waiting": 0}
     started, pulse = time.monotonic(), _Pulse(lease)
     planner = Planner(snapshot, breathe=pulse, fatal=(LeaseLost, DatabaseError))
-    placed = clashed = refused = 0
+    placed = clashed = refused = made_room = 0
     while (plan := planner.portion(settings.COMMIT_SLICE, now)) is not None:
         for task_id, error in plan.broken.items():
             log.error("task row %s can not be judged; the others go on", task_id, exc_info=error)
         pulse()
         moved = _commit(lease, plan, now, pulse)
+        made_room += _make_room(lease, plan, now, pulse)
         _note_refusals(lease, plan, now)
         placed += len(moved)
         clashed += len(plan.placements) - len(moved)
@@ -70,42 +71,58 @@ def place(lease: Held, now: datetime) -> dict[str, Any]:
         "placed": placed,
         "refused": refused,
         "clashed": clashed,
+        "made_room": made_room,
         "left": planner.left,
     }
 
 
 def _commit(lease: Held, plan: Plan, now: datetime, pulse: _Pulse) -> set[int]:
-    """Commit one portion: as a whole, else item by item, so that one bad row costs one row."""
+    """Commit one portion: as a whole, else item by item, a gang as one, so that one bad row costs one row."""
     if not plan.placements:
         return set()
+    placements = [placement_of(item) for item in plan.placements]
     try:
-        moved = services.commit_placements(
-            lease=lease, placements=[placement_of(item) for item in plan.placements], now=now
-        )
+        moved = services.commit_placements(lease=lease, placements=placements, now=now)
     except LeaseLost:
         raise
     except Exception as error:
         if not isinstance(error, PlacementClash):
-            log.exception("a slice of %s placements failed; trying them one by one", len(plan.placements))
-        moved = _commit_each(lease, plan.placements, now, pulse)
+            log.exception("a slice of %s placements failed; trying them one by one", len(placements))
+        moved = _commit_each(lease, placements, now, pulse)
     for node in sorted({item.node_public_id for item in plan.placements if item.task_id in moved}):
         hints.look(node)
     return moved
 
 
-def _commit_each(lease: Held, placements: list[Placed], now: datetime, pulse: _Pulse) -> set[int]:
+def _commit_each(lease: Held, placements: list[Placement], now: datetime, pulse: _Pulse) -> set[int]:
     moved: set[int] = set()
-    for item in placements:
+    for unit in services.units(placements):
         pulse()
+        ids = [item.task_id for item in unit]
         try:
-            moved |= services.commit_placements(lease=lease, placements=[placement_of(item)], now=now)
+            moved |= services.commit_placements(lease=lease, placements=unit, now=now)
         except LeaseLost:
             raise
         except PlacementClash:
-            log.info("task row %s: its place was taken meanwhile; next run", item.task_id)
+            log.info("task rows %s: their place was taken meanwhile; next run", ids)
         except Exception:
-            log.exception("task row %s could not be placed; the others go on", item.task_id)
+            log.exception("task rows %s could not be placed; the others go on", ids)
     return moved
+
+
+def _make_room(lease: Held, plan: Plan, now: datetime, pulse: _Pulse) -> int:
+    """Commit the preemptions of one portion, each by itself, a gang's as one; answers for how many tasks."""
+    done = 0
+    for wanted in rooms_of(plan.preemptions):
+        pulse()
+        try:
+            done += len(wanted) * services.make_room(lease=lease, wanted=wanted, now=now)
+        except LeaseLost:
+            raise
+        except Exception:
+            ids = [one.task_id for one in wanted]
+            log.exception("no room could be made for task rows %s; the others go on", ids)
+    return done
 
 
 def _note_refusals(lease: Held, plan: Plan, now: datetime) -> None:

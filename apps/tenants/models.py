@@ -46,7 +46,7 @@ class Tenant(models.Model):
     # Whether training may borrow the cards of its sleeping services, and for how many minutes at most
     # (SHARE-04); empty = LOAN_MAX_S.
     lends = models.BooleanField(default=True)
-    loan_max_minutes = models.PositiveIntegerField(null=True, blank=True)
+    loan_max_minutes = models.PositiveIntegerField(null=True, blank=True, validators=[MinValueValidator(1)])
     # What it is entitled to beside others of one priority, where shares are fair (SCHED-17).
     weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.01)])
     created_at = models.DateTimeField(auto_now_add=True)

@@ -85,8 +85,8 @@ def _rows_of(claim: Claim, moves: list[tuple[datetime, str]], now: datetime) -> 
 
 def _share(held: CardClaim, until: datetime) -> Share:
     lent = tuple(
-        Span(loan.since, loan.ended_at or min(loan.until, until))
+        Span(loan.since, loan.ended_at or until)
         for loan in held.loans.all()
-        if (loan.ended_at or min(loan.until, until)) > loan.since
+        if (loan.ended_at or until) > loan.since
     )
     return Share(100 if held.percent is None else held.percent, lent)

@@ -195,15 +195,15 @@ class CardClaim(models.Model):
 
 
 class Loan(models.Model):
-    """A card of a sleeping task that other work may use until the loan ends; the sleeper keeps its claim and
-    does not wake before (SLEEP-05, SHARE-04). The lender is the claim's task."""
+    """A sleeping task's share of a card, used by the placement of another task until that is gone from the
+    card. The sleeper keeps its claim and does not wake before (SLEEP-05, SHARE-04); it is the claim's task.
+    """
 
     card = models.ForeignKey(CardClaim, on_delete=models.CASCADE, related_name="loans")
-    borrower = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="borrowed")
-    made_by = models.CharField(max_length=100)
+    borrower = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="borrowed")
     since = models.DateTimeField()
-    until = models.DateTimeField()  # ends by itself then
-    ended_at = models.DateTimeField(null=True)
+    until = models.DateTimeField()  # its borrower is stopped then
+    ended_at = models.DateTimeField(null=True)  # the card is back
 
     class Meta:
         ordering = ["-since", "-pk"]

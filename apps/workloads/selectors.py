@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
 
+from agent.contract.codes import Code
 from agent.contract.messages import DesiredTask, SleepOrder
 from agent.contract.states import Desired, Parallelism, Phase, State, TaskType
 from agent.engines.catalog import engine_from_image
@@ -14,7 +15,7 @@ from apps.fleet.models import Node, Port
 from apps.tenants import scope
 from apps.tenants.models import Tenant
 from apps.tenants.scope import Viewer
-from apps.workloads.models import Claim, Event, Task, TaskGroup
+from apps.workloads.models import CardClaim, Claim, Event, Lend, Loan, Task, TaskGroup
 from apps.workloads.policy.moves import RUNS_ON_NODE, is_falling_asleep
 from apps.workloads.policy.pipelines import HEAD, MEETING_PORT
 from apps.workloads.policy.templates import Template, pick
@@ -111,6 +112,27 @@ def stages_of(task: Task) -> list[Task]:
         return [task]
     same = Task.objects.filter(group=task.group_id, generation=task.generation)
     return list(same.select_related("group__tenant", "node").order_by("rank"))
+
+
+def lendable_shares() -> QuerySet[CardClaim]:
+    """Shares of cards that training may borrow now (SHARE-04): of services that are known to sleep, were not
+    asked to wake, and may lend what they have not lent already."""
+    lent = Loan.objects.filter(card=OuterRef("pk"), ended_at__isnull=True)
+    return (
+        CardClaim.objects.filter(
+            ~Exists(lent),
+            claim__released_at__isnull=True,
+            claim__attempt=F("claim__task__attempt"),
+            claim__node=F("claim__task__node"),
+            claim__task__state=State.SLEEPING,
+            claim__task__desired=Desired.SLEEP,
+            claim__task__retired_at__isnull=True,
+            claim__task__group__deleted_at__isnull=True,
+            claim__task__group__tenant__lends=True,
+        )
+        .exclude(claim__task__group__lend=Lend.NEVER)
+        .exclude(claim__task__reason_code=Code.SLEEP_UNCONFIRMED)
+    )
 
 
 # What an order depends on; the rest of a task, secrets among it, is not read for it.

@@ -1,54 +1,32 @@
-"""Loans of sleeping tasks' cards: an operator makes and ends them through workloads' services (SLEEP-05)."""
-
-from typing import Any
+"""Loans of sleeping tasks' cards: made by placing, ended early by an operator (SHARE-04, SLEEP-05)."""
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
-from agent.contract.states import State
-from apps.console.admin.base import OperatorAdmin
+from apps.console.admin.base import ReadOnlyAdmin
 from apps.core.clock import utc_now
 from apps.tenants.scope import viewer_of
 from apps.workloads import services
-from apps.workloads.models import CardClaim, Loan, Task
+from apps.workloads.models import Loan, Task
 
 
 @admin.register(Loan)
-class LoanAdmin(OperatorAdmin):
+class LoanAdmin(ReadOnlyAdmin):
     """A lender does not wake before its loan has ended."""
 
-    list_display = ["card", "lender", "borrower", "since", "until", "ended_at", "made_by"]
+    list_display = ["card", "lender", "borrower", "since", "until", "ended_at"]
     list_filter = [("ended_at", admin.EmptyFieldListFilter)]
-    search_fields = ["borrower__name", "card__claim__task__name", "made_by"]
-    list_select_related = ["card__claim__task", "card__claim__node", "card__card", "borrower"]
+    search_fields = ["borrower__task__name", "card__claim__task__name"]
+    list_select_related = ["card__claim__task", "card__claim__node", "card__card", "borrower__task"]
+    list_select_related += ["borrower__node"]
     actions_detail = ["end_loan"]
-
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
-        asked = ["card", "borrower"]
-        return asked if obj is None else [*asked, "lender", ("since", "until"), "ended_at", "made_by"]
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        if db_field.name == "card":
-            held = CardClaim.objects.filter(claim__released_at__isnull=True)
-            kwargs["queryset"] = held.filter(claim__task__state=State.SLEEPING).exclude(
-                loans__isnull=False, loans__ended_at__isnull=True
-            )
-        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+    fields = ["card", "borrower", "lender", ("since", "until"), "ended_at"]
 
     @display(description=_("lender"))
     def lender(self, row: Loan) -> Task:
         return row.card.claim.task
-
-    def save_model(self, request: HttpRequest, obj: Loan, form: Any, change: Any) -> None:
-        made = services.lend_card(
-            actor=viewer_of(request.user), card=obj.card, borrower=obj.borrower, now=utc_now()
-        )
-        obj.pk = made.pk
 
     @action(description=_("End the loan"), url_path="end", permissions=["operate"])
     def end_loan(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -56,13 +34,15 @@ class LoanAdmin(OperatorAdmin):
 
         def act() -> str:
             ended = services.end_loan(actor=viewer_of(request.user), loan=loan, now=utc_now())
-            return str(_("The loan has ended.") if ended else _("The loan had ended before."))
+            told = _("The borrower stops; then the card is back.")
+            return str(told if ended else _("The borrower is on its way already, or gone."))
 
         return self.ask_then(
             request,
-            title=_("End the loan to %(name)s") % {"name": loan.borrower.name},
+            title=_("End the loan to %(name)s") % {"name": loan.borrower.task.name},
             question=_(
-                "The lender wakes if that was asked for. What the borrower runs is not stopped by this."
+                "The borrower is stopped and waits for another place, where it begins anew. Then the lender"
+                " wakes, if that was asked for."
             ),
             button=_("End the loan"),
             back=self.page_of(loan),

@@ -19,6 +19,7 @@ from apps.tenants import mailing, services
 from apps.tenants.models import Membership, Role, SharedGroup, Tenant, TenantStatus
 from apps.tenants.quotas import KINDS
 from apps.tenants.scope import viewer_of
+from apps.tenants.services.tenants import LENDING
 
 
 def limit_field(label: Any) -> forms.IntegerField:
@@ -44,7 +45,7 @@ class TenantForm(forms.ModelForm):
 
     class Meta:
         model = Tenant
-        fields = ["slug", "name"]
+        fields = ["slug", "name", *LENDING]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -55,6 +56,10 @@ class TenantForm(forms.ModelForm):
     def quota(self) -> dict[str, int | None]:
         """The limits as tenants' services take them."""
         return {kind: self.cleaned_data[kind] for kind in KINDS}
+
+    def lending(self) -> dict[str, int | None]:
+        """What tenants' services take of lending."""
+        return {name: self.cleaned_data[name] for name in LENDING}
 
 
 class MembershipRows(ReadOnlyRows):
@@ -96,6 +101,7 @@ class TenantAdmin(OperatorAdmin):
     actions_detail = ["invite", "suspend", "resume"]
     fieldsets = (
         (None, {"fields": ["slug", "name", "public_id", "shown_status", "suspended_reason", "created_at"]}),
+        (_("Lending"), {"fields": [LENDING]}),
         (_("Quota"), {"fields": list(KINDS)}),
     )
     add_fieldsets = (
@@ -119,7 +125,9 @@ class TenantAdmin(OperatorAdmin):
     def save_model(self, request: HttpRequest, obj: Tenant, form: Any, change: Any) -> None:
         actor = viewer_of(request.user)
         if change:
-            services.change_tenant(actor=actor, tenant=obj, name=obj.name, quota=form.quota())
+            services.change_tenant(
+                actor=actor, tenant=obj, name=obj.name, quota=form.quota(), lending=form.lending()
+            )
             return
         made = services.create_tenant(actor=actor, slug=obj.slug, name=obj.name, quota=form.quota())
         obj.pk = made.pk

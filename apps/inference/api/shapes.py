@@ -11,6 +11,7 @@ from apps.inference.validation.forms import MAX_REPLICAS_LIMIT, REPLICAS_LIMIT
 from apps.inference.validation.health import ENGINE_AWARE, TYPES
 from apps.inference.validation.scaling import ACTIONS, METRICS
 from apps.routing.api.shapes import EndpointShape, RouteOfGroupShape
+from apps.workloads.models import Lend
 from apps.workloads.policy.faults import Outcome
 from apps.workloads.services import Did
 
@@ -125,6 +126,11 @@ class NewGroupBody(Shape):
     gpu_memory_utilization = serializers.IntegerField(min_value=1, max_value=100, required=False)
     priority = serializers.IntegerField(required=False, help_text="negative: operators only")
     preemptible = serializers.BooleanField(required=False)
+    lend = serializers.ChoiceField(
+        choices=Lend.values,
+        required=False,
+        help_text="whether training may borrow its cards while it sleeps; default: unless calls wake it",
+    )
     labels = serializers.DictField(child=serializers.CharField(), required=False)
     health_check = HealthCheckShape(required=False)
     scale_policy = ScalePolicyShape(required=False)
@@ -219,6 +225,7 @@ class GroupShape(Shape):
     gpu_memory_utilization = serializers.IntegerField(allow_null=True)
     priority = serializers.IntegerField()
     preemptible = serializers.BooleanField()
+    lend = serializers.ChoiceField(choices=Lend.values)
     labels = serializers.DictField(child=serializers.CharField())
     health_check = HealthCheckShape()
     scale_policy = ScalePolicyShape()

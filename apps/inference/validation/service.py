@@ -16,6 +16,7 @@ from apps.inference.validation.ports import DEFAULT_CONTAINER_PORT
 from apps.inference.validation.scaling import read_scale_policy, read_schedule_window
 from apps.inference.validation.spec import ServiceSpec, WorkerSpec
 from apps.inference.validation.templates import read_templates
+from apps.workloads.models import Lend
 
 PRIORITY_LIMIT = 1_000_000
 IDLE_LIMIT_MINUTES = 366 * 24 * 60
@@ -64,6 +65,7 @@ def validate_create(body: dict[str, Any], *, is_operator: bool) -> ServiceSpec:
         gpu_memory_utilization=fields.integer("gpu_memory_utilization", 1, 100),
         priority=_read_priority(fields, is_operator),
         preemptible=fields.boolean("preemptible"),
+        lend=fields.choice("lend", Lend.values, Lend.DEFAULT),
         labels=labels,
         health_check=read_health_check(
             fields,

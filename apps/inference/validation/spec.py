@@ -45,6 +45,7 @@ class ServiceSpec:
     gpu_memory_utilization: int | None
     priority: int
     preemptible: bool
+    lend: str
     labels: dict[str, str]
     health_check: dict[str, Any]
     scale_policy: dict[str, Any]

@@ -7,6 +7,9 @@ from rest_framework import serializers
 from apps.core.serializers import Body
 from apps.tenants.models import ApiKey, Membership, Quota, Role, Tenant, TenantStatus, User
 from apps.tenants.scope import Viewer
+from apps.tenants.services.tenants import LENDING
+
+LOAN_LIMIT_MINUTES = 366 * 24 * 60
 
 # --- sign-in --------------------------------------------------------------------------------------
 
@@ -76,7 +79,17 @@ class TenantShape(serializers.ModelSerializer[Tenant]):
 
     class Meta:
         model = Tenant
-        fields = ["id", "slug", "name", "status", "suspended_reason", "quota", "my_role", "created_at"]
+        fields = [
+            "id",
+            "slug",
+            "name",
+            "status",
+            "suspended_reason",
+            *LENDING,
+            "quota",
+            "my_role",
+            "created_at",
+        ]
 
     def get_my_role(self, tenant: Tenant) -> str | None:
         viewer: Viewer = self.context["viewer"]
@@ -111,6 +124,12 @@ class TenantChangesBody(Body):
     status = serializers.ChoiceField(choices=TenantStatus.choices, required=False)
     suspended_reason = serializers.CharField(max_length=500, required=False, allow_blank=True)
     quota = QuotaBody(required=False)
+    lends = serializers.BooleanField(
+        required=False, help_text="whether training may borrow cards of sleeping services"
+    )
+    loan_max_minutes = serializers.IntegerField(
+        min_value=1, max_value=LOAN_LIMIT_MINUTES, allow_null=True, required=False
+    )
 
 
 # --- members --------------------------------------------------------------------------------------

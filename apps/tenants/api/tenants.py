@@ -16,6 +16,7 @@ from apps.tenants import selectors, services
 from apps.tenants.api import shapes
 from apps.tenants.models import Membership, Tenant, User
 from apps.tenants.scope import MANAGES_ALL, Viewer, viewer_of
+from apps.tenants.services.tenants import LENDING
 
 
 class TenantList(GenericAPIView[Any]):
@@ -67,7 +68,7 @@ class TenantDetail(GenericAPIView[Any]):
         responses=shapes.TenantShape,
     )
     def patch(self, request: Request, tenant_id: str) -> Response:
-        """Change name or quota, suspend or resume (operators)."""
+        """Change name, quota or lending, suspend or resume (operators)."""
         viewer = viewer_of(request.user)
         tenant = selectors.tenant_by_id(viewer, tenant_id)
         if not viewer.is_operator:
@@ -75,7 +76,11 @@ class TenantDetail(GenericAPIView[Any]):
         asked = shapes.TenantChangesBody.read(request)
         with transaction.atomic():
             services.change_tenant(
-                actor=viewer, tenant=tenant, name=asked.get("name"), quota=asked.get("quota")
+                actor=viewer,
+                tenant=tenant,
+                name=asked.get("name"),
+                quota=asked.get("quota"),
+                lending={name: asked[name] for name in LENDING if name in asked},
             )
             if asked.get("status") == "suspended":
                 reason = asked.get("suspended_reason", "")

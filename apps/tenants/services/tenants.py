@@ -1,5 +1,6 @@
 """Tenants: made, changed, suspended and resumed by operators (TEN-01, TEN-07)."""
 
+from collections.abc import Collection
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -10,6 +11,9 @@ from apps.tenants.models import Quota, Tenant, TenantStatus
 from apps.tenants.quotas import KINDS
 from apps.tenants.scope import Viewer
 from apps.tenants.trail import tenancy_of
+
+LENDING = ("lends", "loan_max_minutes")
+"""Whether and for how long training may borrow the cards of a tenant's sleeping services (SHARE-04)."""
 
 
 def create_tenant(
@@ -31,15 +35,22 @@ def create_tenant(
 
 
 def change_tenant(
-    *, actor: Viewer, tenant: Tenant, name: str | None = None, quota: dict[str, int | None] | None = None
+    *,
+    actor: Viewer,
+    tenant: Tenant,
+    name: str | None = None,
+    quota: dict[str, int | None] | None = None,
+    lending: dict[str, int | None] | None = None,
 ) -> Tenant:
-    """Change the name and the named kinds of the quota (None as a limit = no limit); a lower limit
-    ends nothing that runs. Raises Forbidden for anyone but an operator."""
+    """Change the name, the named kinds of the quota (None as a limit = no limit) and what is named of
+    LENDING; a lower limit ends nothing that runs, nor a loan. Raises Forbidden for anyone but an operator."""
     _operators_only(actor)
     with transaction.atomic():
         old = _present(tenant)
         if name is not None:
             Tenant.objects.filter(pk=tenant.pk).update(name=name)
+        if lending:
+            Tenant.objects.filter(pk=tenant.pk).update(**_named(lending, LENDING))
         if quota:
             Quota.objects.update_or_create(tenant=tenant, defaults=_checked(quota))
         before, after = audit.changes(old, _present(tenant))
@@ -78,10 +89,10 @@ def _set_status(actor: Viewer, verb: str, tenant: Tenant, status: TenantStatus, 
 
 
 def _present(tenant: Tenant) -> dict[str, Any]:
-    """Name and limits as they are now, read under lock."""
-    name = Tenant.objects.select_for_update().values_list("name", flat=True).get(pk=tenant.pk)
+    """Name, limits and lending as they are now, read under lock."""
+    own = Tenant.objects.select_for_update().values("name", *LENDING).get(pk=tenant.pk)
     limits = Quota.objects.filter(tenant=tenant).values(*KINDS).first() or dict.fromkeys(KINDS)
-    return {"name": name, **limits}
+    return {**own, **limits}
 
 
 def _note(actor: Viewer, verb: str, tenant: Tenant, **values: Any) -> None:
@@ -102,7 +113,11 @@ def _operators_only(actor: Viewer) -> None:
 
 
 def _checked(quota: dict[str, int | None]) -> dict[str, Any]:
-    unknown = set(quota) - set(KINDS)
+    return _named(quota, KINDS)
+
+
+def _named(values: dict[str, int | None], names: Collection[str]) -> dict[str, Any]:
+    unknown = set(values) - set(names)
     if unknown:
-        raise ValueError(f"no such kind of quota: {sorted(unknown)}")
-    return dict(quota)
+        raise ValueError(f"nothing of a tenant is called {sorted(unknown)}")
+    return dict(values)

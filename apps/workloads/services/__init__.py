@@ -23,7 +23,7 @@ from apps.workloads.services.leaving import (
     start_again,
     stop_one,
 )
-from apps.workloads.services.lending import end_due_loans, end_loan, lend_card
+from apps.workloads.services.lending import end_due_loans, end_loan
 from apps.workloads.services.losing import lose_cards, lose_nodes, note_held_back
 from apps.workloads.services.mending import (
     each_task,
@@ -32,7 +32,14 @@ from apps.workloads.services.mending import (
     wake_waiting,
 )
 from apps.workloads.services.pipelines import keep_pipelines_together
-from apps.workloads.services.placing import Placement, PlacementClash, commit_placements, note_refusals
+from apps.workloads.services.placing import (
+    Placement,
+    PlacementClash,
+    commit_placements,
+    note_refusals,
+    units,
+)
+from apps.workloads.services.preempting import RoomWanted, drop_kept_room, make_room
 from apps.workloads.services.reporting import apply_report, reconcile_node
 from apps.workloads.services.scaling import set_replicas
 from apps.workloads.services.sleeping import (
@@ -52,6 +59,7 @@ __all__ = [
     "Did",
     "Placement",
     "PlacementClash",
+    "RoomWanted",
     "Said",
     "StopOutcome",
     "apply_report",
@@ -61,6 +69,7 @@ __all__ = [
     "clear_node",
     "commit_placements",
     "create_group",
+    "drop_kept_room",
     "each_task",
     "end_drained",
     "end_due_loans",
@@ -71,9 +80,9 @@ __all__ = [
     "finish_deleted",
     "keep_pipelines_together",
     "leave_routes",
-    "lend_card",
     "lose_cards",
     "lose_nodes",
+    "make_room",
     "move_task",
     "note_held_back",
     "note_quiet",
@@ -91,6 +100,7 @@ __all__ = [
     "settle_pair",
     "start_again",
     "stop_one",
+    "units",
     "unplace_sleeper",
     "wake_waiting",
 ]

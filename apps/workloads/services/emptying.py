@@ -7,6 +7,7 @@ Decides nothing: who is replaced when, and which of a pair stays, is upkeep's.
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Exists, F, OuterRef, QuerySet
@@ -19,7 +20,7 @@ from apps.fleet.models import Card, Duty, Node
 from apps.workloads.models import Claim, Event, Task
 from apps.workloads.policy.moves import CLAIMABLE, ENDED, SERVING
 from apps.workloads.services.creating import add_like, free_rank
-from apps.workloads.services.ending import release_untaken
+from apps.workloads.services.ending import release_untaken, take_off
 from apps.workloads.services.leaving import stop_one
 from apps.workloads.services.mending import each_task
 from apps.workloads.services.placing import Placement, PlacementClash, commit_placements
@@ -146,7 +147,8 @@ def move_task(*, lease: Held, placement: Placement, now: datetime) -> bool:
             return False
         if task.state not in CLAIMABLE or task.node_id == placement.node_id:
             return False
-        if not _take_off(task, task.node, Code.NODE_DRAINING, now):
+        why = reason(Code.NODE_DRAINING, node=task.node.name)
+        if not take_off(task, why, actor=ACTOR, now=now):
             return False
         anew = replace(placement, version=placement.version + 1)
         if not commit_placements(lease=lease, placements=[anew], now=now):
@@ -163,7 +165,8 @@ def evict_task(*, lease: Held, task: Task, now: datetime) -> bool:
         fresh = Task.objects.select_related("group", "node").filter(pk=task.pk).first()
         if fresh is None or fresh.node is None or fresh.version != task.version:
             return False
-        if fresh.state not in SERVING or not _take_off(fresh, fresh.node, Code.NODE_FORCED, now):
+        why = reason(Code.NODE_FORCED, node=fresh.node.name)
+        if fresh.state not in SERVING or not take_off(fresh, why, actor=ACTOR, now=now):
             return False
         hints.kick("scheduling.place")
     return True
@@ -179,31 +182,19 @@ def unplace_sleeper(*, lease: Held, task: Task, now: datetime) -> bool:
             return False
         if fresh.state != State.SLEEPING or fresh.desired != Desired.SLEEP:
             return False
-        why = reason(Code.ASLEEP_NO_PLACE, node=fresh.node.name)
-        Task.objects.filter(pk=fresh.pk).update(
-            node=None, reason_code=why.code, reason_params=why.params, version=F("version") + 1
-        )
-        note_moments(fresh, [why], by=ACTOR, now=now)
-        release_untaken(fresh, now=now)
-        hints.look(fresh.node.public_id)
+        unplace(fresh, reason(Code.ASLEEP_NO_PLACE, node=fresh.node.name), by=ACTOR, now=now)
     return True
 
 
-def _take_off(task: Task, node: Node, code: Code, now: datetime) -> bool:
-    """Its node is told to stop the present attempt, which holds its room until the end is confirmed."""
-    leaving = move_of(
-        task,
-        State.PENDING,
-        reason(code, node=node.name),
-        phase=Phase.NONE,
-        node_id=None,
-        running_since=None,
+def unplace(task: Task, why: Reason, *, by: str, now: datetime, **fields: Any) -> None:
+    """Let what sleeps sleep on without a place. Holds the group's lock."""
+    Task.objects.filter(pk=task.pk).update(
+        node=None, reason_code=why.code, reason_params=why.params, version=F("version") + 1, **fields
     )
-    if not transition(leaving, actor=ACTOR, now=now):
-        return False
+    note_moments(task, [why], by=by, now=now)
     release_untaken(task, now=now)
-    hints.look(node.public_id)
-    return True
+    if task.node is not None:
+        hints.look(task.node.public_id)
 
 
 def _look(node_id: int) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Q
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import TaskReport
@@ -15,7 +16,7 @@ from agent.contract.states import Desired, Phase, State, TaskType
 from apps.core import hints
 from apps.core.masking import mask
 from apps.fleet.models import Port
-from apps.workloads.models import Claim, Loan, Task
+from apps.workloads.models import Claim, Event, Loan, Task
 from apps.workloads.policy.moves import RUNS_ON_NODE, is_wake_requested
 from apps.workloads.policy.reconcile import next_rebuild
 from apps.workloads.state import move_of, transition
@@ -34,10 +35,45 @@ def release(claim: Claim, *, now: datetime) -> None:
     """Free what an attempt held, once its node says that it is gone (SVC-12). Harmless to repeat."""
     Claim.objects.filter(pk=claim.pk, released_at__isnull=True).update(released_at=now)
     Port.objects.filter(owner=claim.task.public_id, attempt=claim.attempt).delete()
-    Loan.objects.filter(card__claim=claim, ended_at__isnull=True).update(ended_at=now)
+    _end_loans(claim, now)
     hints.kick("scheduling.place")
     if claim.task.group.deleted_at is not None or claim.task.state == State.FAILED:
         hints.kick("recovery.sweep")
+
+
+def _end_loans(claim: Claim, now: datetime) -> None:
+    """What it had borrowed is back, and its lenders are told; what it had lent is no loan any more: the
+    borrower has the card alone from now on."""
+    live = Loan.objects.filter(Q(borrower=claim) | Q(card__claim=claim), ended_at__isnull=True)
+    ended = list(live.select_related("card__claim__task", "borrower__node"))
+    if not ended:
+        return
+    Loan.objects.filter(pk__in=[loan.pk for loan in ended]).update(ended_at=now)
+    lenders = {loan.card.claim.task: loan for loan in ended if loan.borrower_id == claim.pk}
+    Event.objects.bulk_create(
+        Event(
+            group_id=lender.group_id,
+            task=lender,
+            attempt=lender.attempt,
+            code=Code.LOAN_ENDED,
+            actor=loan.borrower.node.public_id,
+            at=now,
+        )
+        for lender, loan in lenders.items()
+    )
+    hints.kick("recovery.sweep")
+
+
+def take_off(task: Task, why: Reason, *, actor: str, now: datetime, **fields: Any) -> bool:
+    """Let a task wait for another place: its node is told to stop the present attempt, which holds its room
+    until the end is confirmed. False where it has gone on meanwhile."""
+    leaving = move_of(task, State.PENDING, why, phase=Phase.NONE, node_id=None, running_since=None, **fields)
+    if not transition(leaving, actor=actor, now=now):
+        return False
+    release_untaken(task, now=now)
+    if task.node is not None:
+        hints.look(task.node.public_id)
+    return True
 
 
 def release_untaken(task: Task, *, now: datetime) -> None:

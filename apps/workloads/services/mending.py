@@ -48,7 +48,8 @@ def each_task(lease: Held, ids: Iterable[int], mend: Callable[[Task], bool]) -> 
 
 def wake_waiting(*, lease: Held, now: datetime) -> int:
     """Wake sleeping tasks that were asked to and could not: their node is back, or their loan has ended
-    (SLEEP-04, -05). Those of suspended tenants sleep on. Answers how many moved."""
+    (SLEEP-04, -05), in the order in which they were asked. Those of suspended tenants sleep on. Answers how
+    many moved."""
     asked = Task.objects.filter(state=State.SLEEPING, desired=Desired.RUN, group__deleted_at__isnull=True)
     asked = asked.exclude(group__tenant__status=TenantStatus.SUSPENDED)
 
@@ -56,7 +57,7 @@ def wake_waiting(*, lease: Held, now: datetime) -> int:
         waits = task.state == State.SLEEPING and task.desired == Desired.RUN
         return waits and wake_sleeper(task, ACTOR, now).moved
 
-    return each_task(lease, list(asked.order_by("pk").values_list("pk", flat=True)), mend)
+    return each_task(lease, list(asked.order_by("wake_asked_at", "pk").values_list("pk", flat=True)), mend)
 
 
 def rebuild_failed(*, lease: Held, now: datetime) -> int:

@@ -1,8 +1,13 @@
-"""Committing placements: claims, cards, ports and states together, or nothing (SCHED-12)."""
+"""Committing placements: claims, cards, loans, ports and states together, or nothing (SCHED-12).
 
+Owns what is written of a placement, and of why a task waits. Decides no place.
+"""
+
+import json
 from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -11,20 +16,22 @@ from django.db import IntegrityError, transaction
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.states import Phase, State
 from apps.core.leases import Held
-from apps.fleet.models import Card, Node, Port
-from apps.tenants import redline
-from apps.workloads.models import CardClaim, Claim, Task
+from apps.fleet.models import Port
+from apps.workloads.models import CardClaim, Claim, Loan, Reservation, Task
+from apps.workloads.policy.room import Asked
+from apps.workloads.services.ledger import Books, Waiting, open_books
 from apps.workloads.state import Move, transition_many
 
 
 class PlacementClash(Exception):
-    """A placement of this slice does not hold any more; nothing of the slice was written."""
+    """Something of this slice does not hold any more; nothing of the slice was written."""
 
 
 @dataclass(frozen=True)
 class Placement:
     """A task on a node. `cards` are row ids; `percent` None = each card alone; `host_ports` are
-    (container_port, host_port)."""
+    (container_port, host_port). `borrowed`: on cards of sleepers, of which loans are made (SHARE-04).
+    Those of one `gang` are written together or not at all; "" = it stands for itself."""
 
     task_id: int
     version: int
@@ -32,123 +39,191 @@ class Placement:
     cards: tuple[int, ...]
     percent: int | None
     host_ports: tuple[tuple[int, int], ...]
+    borrowed: bool = False
+    gang: str = ""
 
 
 def commit_placements(*, lease: Held, placements: list[Placement], now: datetime) -> set[int]:
-    """Write one slice in one transaction of the lease holder; answers the row ids of its tasks.
+    """Write one slice in one transaction of the lease holder; answers the row ids of the tasks that were
+    placed. What does not fit any more is left out, a gang as a whole; the first ones come first.
 
-    Raises PlacementClash (the caller then tries item by item) and LeaseLost.
+    Raises PlacementClash (the caller then tries gang by gang, item by item) and LeaseLost.
     """
     if not placements:
         return set()
     try:
         with lease.transaction():
-            _commit(placements, now)
+            return _commit(placements, now)
     except IntegrityError:  # somebody holds one of the ports, or the same attempt exists
         raise PlacementClash from None
-    return {placement.task_id for placement in placements}
 
 
-def _commit(placements: list[Placement], now: datetime) -> None:
-    card_ids = {card for placement in placements for card in placement.cards}
-    cards = {
-        card.pk: card for card in Card.objects.select_for_update().filter(pk__in=card_ids).order_by("pk")
-    }
-    node_ids = {placement.node_id for placement in placements}
-    nodes = {node.pk: node for node in Node.objects.filter(pk__in=node_ids)}
-    tasks = {
-        task.pk: task
-        for task in Task.objects.select_related("group__tenant").filter(
-            pk__in=[placement.task_id for placement in placements]
-        )
-    }
-    held = _held_by_card(card_ids)
-    moves, claims = [], []
+def units(placements: Iterable[Placement]) -> list[list[Placement]]:
+    """Placements as they belong together: the gangs, and each other one for itself, in the order of the first
+    ones."""
+    found: dict[str | int, list[Placement]] = {}
     for placement in placements:
-        task, node = tasks.get(placement.task_id), nodes.get(placement.node_id)
-        if task is None or node is None or node.cordoned or task.version != placement.version:
-            raise PlacementClash
-        for card_id in placement.cards:
-            card = cards.get(card_id)
-            if card is None or not card.present or card.quarantined_at or card.node_id != node.pk:
-                raise PlacementClash
-            _take(held[card_id], task.group.tenant_id, placement.percent)
-        attempt = task.attempt + 1
-        moves.append(
-            Move(
-                task.pk,
-                placement.version,
-                State.PENDING,
-                State.SCHEDULING,
-                reason(Code.PLACED, node=node.name),
-                settings.CLAIM_DEADLINE_S,
-                {
-                    "attempt": attempt,
-                    "node_id": node.pk,
-                    "phase": Phase.PLACED,
-                    "refusals": [],
-                    "not_before": None,
-                },
-            )
-        )
-        claims.append(Claim(task=task, attempt=attempt, node=node, created_at=now))
-    moved = transition_many(moves, actor="scheduler", now=now)
-    if len(moved) != len(placements):
+        found.setdefault(placement.gang or placement.task_id, []).append(placement)
+    return list(found.values())
+
+
+def _commit(placements: list[Placement], now: datetime) -> set[int]:
+    books = open_books(
+        tasks=[one.task_id for one in placements],
+        nodes={one.node_id for one in placements},
+        cards={card for one in placements for card in one.cards},
+        borrowed={card for one in placements if one.borrowed for card in one.cards},
+        now=now,
+    )
+    lenders = {
+        card: [share.id for share in books.ledger.shares(card) if share.lendable]
+        for one in placements
+        if one.borrowed
+        for card in one.cards
+    }
+    fitting = [one for unit in units(placements) if _fits(unit, books) for one in unit]
+    moves = [_move(one, books) for one in fitting]
+    if len(transition_many(moves, actor="scheduler", now=now)) != len(fitting):
         raise PlacementClash
     with transaction.atomic():
-        Claim.objects.bulk_create(claims)
-        CardClaim.objects.bulk_create(
-            CardClaim(claim=claim, card_id=card, percent=placement.percent)
-            for claim, placement in zip(claims, placements, strict=True)
-            for card in placement.cards
-        )
-        Port.objects.bulk_create(
-            Port(
-                node_id=placement.node_id,
-                number=host_port,
-                container_port=container_port,
-                owner=claim.task.public_id,
-                attempt=claim.attempt,
-            )
-            for claim, placement in zip(claims, placements, strict=True)
-            for container_port, host_port in placement.host_ports
-        )
+        _write(fitting, books, lenders, now)
+    return {one.task_id for one in fitting}
 
 
-def _held_by_card(card_ids: set[int]) -> dict[int, list[tuple[int, int | None]]]:
-    """Live shares of each card as (tenant row id, percent or None for the card alone)."""
-    held: dict[int, list[tuple[int, int | None]]] = defaultdict(list)
-    rows = CardClaim.objects.filter(card__in=card_ids, claim__released_at__isnull=True).values_list(
-        "card_id", "claim__task__group__tenant_id", "percent"
+def _fits(unit: list[Placement], books: Books) -> bool:
+    """Whether all of these still fit; then they are booked."""
+    tasks = [books.tasks.get(one.task_id) for one in unit]
+    asked = [
+        asked_of(one, task)
+        for one, task in zip(unit, tasks, strict=True)
+        if task is not None and task.version == one.version
+    ]
+    return len(asked) == len(unit) and books.ledger.book(asked) is None
+
+
+def asked_of(placement: Placement, task: Waiting) -> Asked:
+    """What a placement asks of its node and cards."""
+    return Asked(
+        task.id,
+        task.tenant_id,
+        placement.node_id,
+        placement.cards,
+        placement.percent,
+        inference=task.inference,
+        counted=task.counted,
+        host_network=task.host_network,
+        borrowed=placement.borrowed,
     )
-    for card_id, tenant_id, percent in rows:
-        held[card_id].append((tenant_id, percent))
-    return held
 
 
-def _take(shares: list[tuple[int, int | None]], tenant_id: int, percent: int | None) -> None:
-    """Add a share to a card, or raise PlacementClash: never above the card (SCHED-05), never beside
-    a tenant that shares no group with this one (SCHED-09)."""
-    if shares and (percent is None or any(other is None for _, other in shares)):
-        raise PlacementClash
-    if percent is not None and percent + sum(other or 0 for _, other in shares) > 100:
-        raise PlacementClash
-    if any(not redline.may_share(tenant_id, other_tenant) for other_tenant, _ in shares):
-        raise PlacementClash
-    shares.append((tenant_id, percent))
+def _move(placement: Placement, books: Books) -> Move:
+    return Move(
+        placement.task_id,
+        placement.version,
+        State.PENDING,
+        State.SCHEDULING,
+        reason(Code.PLACED, node=books.nodes[placement.node_id]),
+        settings.CLAIM_DEADLINE_S,
+        {
+            "attempt": books.tasks[placement.task_id].attempt + 1,
+            "node_id": placement.node_id,
+            "phase": Phase.PLACED,
+            "refusals": [],
+            "not_before": None,
+        },
+    )
+
+
+def _write(placed: list[Placement], books: Books, lenders: dict[int, list[int]], now: datetime) -> None:
+    claims = Claim.objects.bulk_create(
+        Claim(
+            task_id=one.task_id,
+            attempt=books.tasks[one.task_id].attempt + 1,
+            node_id=one.node_id,
+            created_at=now,
+        )
+        for one in placed
+    )
+    both = list(zip(claims, placed, strict=True))
+    CardClaim.objects.bulk_create(
+        CardClaim(claim=claim, card_id=card, percent=one.percent) for claim, one in both for card in one.cards
+    )
+    Port.objects.bulk_create(
+        Port(
+            node_id=one.node_id,
+            number=host_port,
+            container_port=container_port,
+            owner=books.tasks[one.task_id].public_id,
+            attempt=claim.attempt,
+        )
+        for claim, one in both
+        for container_port, host_port in one.host_ports
+    )
+    if lenders:
+        _lend(both, lenders, now)
+    if reserved := [one.task_id for one in placed if books.tasks[one.task_id].reserved]:
+        Reservation.objects.filter(task__in=reserved).delete()
+
+
+def _lend(placed: list[tuple[Claim, Placement]], lenders: dict[int, list[int]], now: datetime) -> None:
+    """A loan of each sleeper's share to whoever was placed on it, as long as the lender's tenant allows."""
+    shares = [share for ids in lenders.values() for share in ids]
+    minutes = dict(
+        CardClaim.objects.filter(pk__in=shares).values_list(
+            "pk", "claim__task__group__tenant__loan_max_minutes"
+        )
+    )
+    Loan.objects.bulk_create(
+        Loan(
+            card_id=share,
+            borrower=claim,
+            since=now,
+            until=now + timedelta(seconds=_longest_s(minutes[share])),
+        )
+        for claim, one in placed
+        if one.borrowed
+        for card in one.cards
+        for share in lenders[card]
+    )
+
+
+def _longest_s(minutes: int | None) -> float:
+    return float(settings.LOAN_MAX_S) if minutes is None else minutes * 60.0
 
 
 def note_refusals(*, lease: Held, refusals: dict[int, list[Reason]], now: datetime) -> None:
-    """Keep why each waiting task (by row id) fits nowhere, where it changed (SCHED-10)."""
+    """Keep why each waiting task (by row id) fits nowhere, where it changed (SCHED-10). Of one that room is
+    kept for, that is said first."""
     if not refusals:
         return
     with lease.transaction():
-        for task in Task.objects.filter(pk__in=refusals, state=State.PENDING).only(
-            "pk", "refusals", "reason_code"
+        kept = dict(
+            Reservation.objects.filter(task__in=refusals, until__gt=now).values_list("task_id", "until")
+        )
+        changed: dict[str, list[int]] = defaultdict(list)
+        for task_id, code, present in Task.objects.filter(pk__in=refusals, state=State.PENDING).values_list(
+            "pk", "reason_code", "refusals"
         ):
-            rows = [{"code": str(why.code), "params": why.params} for why in refusals[task.pk]]
-            if rows and (rows != task.refusals or task.reason_code != rows[0]["code"]):
-                first: dict[str, Any] = rows[0]
-                Task.objects.filter(pk=task.pk, state=State.PENDING).update(
-                    refusals=rows, reason_code=first["code"], reason_params=first["params"]
-                )
+            why = [room_kept(kept[task_id])] if task_id in kept else []
+            rows = rows_of([*why, *refusals[task_id]])
+            if rows and (rows != present or code != rows[0]["code"]):
+                changed[json.dumps(rows)].append(task_id)
+        for told, ids in changed.items():  # many wait for the same reasons
+            tell_why(ids, json.loads(told))
+
+
+def room_kept(until: datetime) -> Reason:
+    """Why a task waits that room is kept for."""
+    return reason(Code.ROOM_KEPT, until=until.isoformat(timespec="seconds"))
+
+
+def rows_of(reasons: Iterable[Reason]) -> list[dict[str, Any]]:
+    """Reasons as a task's row keeps them."""
+    return [{"code": str(why.code), "params": why.params} for why in reasons]
+
+
+def tell_why(ids: Collection[int], rows: list[dict[str, Any]]) -> None:
+    """Let waiting tasks say these reasons, the first one as their own."""
+    Task.objects.filter(pk__in=ids, state=State.PENDING).update(
+        refusals=rows, reason_code=rows[0]["code"], reason_params=rows[0]["params"]
+    )

@@ -292,15 +292,16 @@ def _bed(task: Task, claim: Claim | None, loan: Loan | None, now: datetime) -> B
 
 
 def _loan_of(claim: Claim | None) -> Loan | None:
-    live = Loan.objects.select_related("borrower__group").filter(ended_at__isnull=True)
+    live = Loan.objects.select_related("borrower__task__group").filter(ended_at__isnull=True)
     return live.filter(card__claim=claim).order_by("-until").first() if claim is not None else None
 
 
 def _lent(task: Task, loan: Loan) -> Reason:
     """Other tenants' work is not named."""
-    own = loan.borrower.group.tenant_id == task.group.tenant_id
+    borrower = loan.borrower.task
+    own = borrower.group.tenant_id == task.group.tenant_id
     until = loan.until.isoformat(timespec="seconds")
-    return reason(Code.WAKE_CARD_LENT, borrower=loan.borrower.name if own else "-", until=until)
+    return reason(Code.WAKE_CARD_LENT, borrower=borrower.name if own else "-", until=until)
 
 
 def _place_anew(task: Task, by: str, now: datetime) -> Act:
@@ -326,9 +327,14 @@ def _wakes(task: Task) -> Said:
 
 
 def _wish(task: Task, wish: Desired, why: Reason, by: str, now: datetime) -> None:
-    """What is wanted of a task changes, and its state does not."""
+    """What is wanted of a task changes, and its state does not. Who asks again keeps its turn to wake."""
+    asked_at = task.wake_asked_at if task.desired == wish else now
     Task.objects.filter(pk=task.pk).update(
-        desired=wish, reason_code=why.code, reason_params=why.params, version=F("version") + 1
+        desired=wish,
+        reason_code=why.code,
+        reason_params=why.params,
+        wake_asked_at=asked_at if wish == Desired.RUN else None,
+        version=F("version") + 1,
     )
     note_moments(task, [why], by=by, now=now)
 

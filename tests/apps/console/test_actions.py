@@ -1,6 +1,7 @@
 """The console's actions: they ask on GET, act by services on POST, and say refusals as sentences."""
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -242,19 +243,18 @@ def test_sleep_wake_and_scale_of_a_group_and_a_task(full: dict[str, Any], operat
     assert group.tasks.count() == 2
 
 
-@pytest.mark.req("SLEEP-05")
-def test_an_operator_lends_a_sleepers_card_and_ends_the_loan(
-    full: dict[str, Any], operator_client: Client
-) -> None:
+@pytest.mark.req("SLEEP-05", "SHARE-04")
+def test_an_operator_ends_a_loan(full: dict[str, Any], operator_client: Client) -> None:
     node = factories.make_node()
-    task = factories.make_task(full["group"], state=State.SLEEPING, attempt=1, node=node)
-    claim = factories.make_claim(task, node, incarnation="run-1")
-    borrower = factories.make_task(full["group"], name="night-training")
-    form = {"card": claim.cards.get().pk, "borrower": borrower.pk}
-    add = reverse("admin:workloads_loan_add")
-    assert operator_client.get(add).status_code == 200
-    operator_client.post(add, form)
-    loan = Loan.objects.get(borrower=borrower)
-    assert loan.card == claim.cards.get() and loan.until > loan.since
-    assert "has ended" in act(operator_client, "workloads_loan_end_loan", loan.pk).content.decode()
-    assert "had ended before" in act(operator_client, "workloads_loan_end_loan", loan.pk).content.decode()
+    lender = factories.make_task(full["group"], state=State.SLEEPING, attempt=1, node=node)
+    card = factories.make_claim(lender, node, incarnation="run-1").cards.get()
+    borrower = factories.make_task(full["group"], state=State.RUNNING, attempt=1, node=node)
+    claim = factories.make_claim(borrower, node, incarnation="run-1")
+    now = factories.utc_now()
+    loan = Loan.objects.create(card=card, borrower=claim, since=now, until=now + timedelta(hours=1))
+    assert operator_client.get(reverse("admin:workloads_loan_add")).status_code == 403
+
+    assert "The borrower stops" in act(operator_client, "workloads_loan_end_loan", loan.pk).content.decode()
+    borrower.refresh_from_db()
+    assert (borrower.state, borrower.reason_code) == (State.PENDING, "loan_ended")
+    assert "on its way already" in act(operator_client, "workloads_loan_end_loan", loan.pk).content.decode()

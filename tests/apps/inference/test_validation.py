@@ -112,6 +112,8 @@ RANGES = [
     ("enable_api", "yes", "wrong_type"),
     ("enable_api", 1, "wrong_type"),
     ("preemptible", "no", "wrong_type"),
+    ("lend", "perhaps", "not_a_choice"),
+    ("lend", True, "not_a_choice"),
     ("labels", [], "wrong_type"),
     ("labels", {"a b": "x"}, "bad_key"),
     ("task.image", "vllm", "bad_image"),

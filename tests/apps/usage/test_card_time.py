@@ -99,8 +99,7 @@ def test_sleep_and_loans_are_apart_and_a_share_counts_as_a_share():
     move(task, 10, State.SLEEPING)
     Loan.objects.create(
         card=task.claims.get().cards.get(),
-        borrower=factories.make_task(),
-        made_by="x",
+        borrower=factories.make_claim(factories.make_task(gpu_required=0), task.node),
         since=NOW + timedelta(minutes=20),
         until=NOW + timedelta(minutes=60),
         ended_at=NOW + timedelta(minutes=40),

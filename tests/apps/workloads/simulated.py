@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Q
+
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import RunningReport, TaskReport
 from agent.contract.states import Desired, Observed, Phase, State, TaskType
@@ -178,8 +180,10 @@ class World:
             newest = pk
             if before and after:
                 assert is_allowed(State(before), State(after)), (before, after)
-        cards = CardClaim.objects.filter(claim__released_at__isnull=True).values_list("card_id", flat=True)
-        assert len(cards) == len(set(cards)), "a card that is held alone is held once"
+        lent = Loan.objects.filter(ended_at__isnull=True)
+        held_cards = CardClaim.objects.filter(claim__released_at__isnull=True)
+        cards = held_cards.exclude(claim__in=lent.values("borrower")).values_list("card_id", flat=True)
+        assert len(cards) == len(set(cards)), "a card that is held alone is held once, but for borrowers"
         claims = set(
             Claim.objects.filter(released_at__isnull=True).values_list(
                 "task__public_id", "attempt", "node_id"
@@ -200,8 +204,9 @@ class World:
         served = [(one.task_id, one.attempt) for one in ready_replicas()]
         assert len(served) == len({task for task, _ in served})
         assert set(served) <= held, "what gets calls has its place"
-        ended = Loan.objects.filter(ended_at__isnull=True, card__claim__released_at__isnull=False)
-        assert not ended.exists(), "a loan ends with the claim that it is of"
+        over = Q(card__claim__released_at__isnull=False) | Q(borrower__released_at__isnull=False)
+        assert not lent.filter(over).exists(), "a loan ends with either of its claims"
+        assert not lent.filter(card__claim__task__state=State.WAKING).exists(), "no lender wakes before"
         return newest
 
     # --- the end of every story ---

@@ -11,12 +11,11 @@ from agent.contract.states import Desired, Observed, Phase, State
 from apps.core.errors import Conflict, Refusal
 from apps.fleet.models import Duty, Liveness, Node, Port
 from apps.tenants.models import Tenant, TenantStatus
-from apps.tenants.scope import SYSTEM
 from apps.workloads import selectors, services
-from apps.workloads.models import CardClaim, Claim, Event, Loan, Task
+from apps.workloads.models import Claim, Event, Task
 from apps.workloads.services import Did
 from tests.apps.workloads.conftest import Life
-from tests.factories import NOW, make_group, make_node, make_task
+from tests.factories import NOW, make_node, make_task
 
 pytestmark = pytest.mark.django_db
 LATER = NOW + timedelta(seconds=1)
@@ -167,59 +166,6 @@ def test_a_sleeper_on_a_lost_node_sleeps_on_and_so_does_one_that_was_falling_asl
     assert services.lose_nodes(lease=life.lease, node_ids=[node.pk], now=LATER) == 1
     assert fresh(sleeper).state == fresh(falling).state == State.SLEEPING
     assert falling.reason_code == Code.NODE_LOST and held() == (2, 2)
-
-
-@pytest.mark.req("SLEEP-05")
-def test_woken_while_its_card_is_lent_it_wakes_when_the_loan_ends(life: Life) -> None:
-    node = make_node()
-    task = asleep(life, node)
-    borrower = make_task(make_group(task.group.tenant), name="night-training")
-    loan = services.lend_card(actor=SYSTEM, card=CardClaim.objects.get(), borrower=borrower, now=NOW)
-    act = wake(task)
-    assert (act.did, act.why.code) == (Did.NOTED, "wake_card_lent")
-    assert act.why.params["borrower"] == "night-training"
-    assert (fresh(task).state, task.desired) == (State.SLEEPING, Desired.RUN)
-    assert services.wake_waiting(lease=life.lease, now=LATER) == 0
-    assert services.end_loan(actor=SYSTEM, loan=loan, now=LATER)
-    assert not services.end_loan(actor=SYSTEM, loan=loan, now=LATER)
-    assert services.wake_waiting(lease=life.lease, now=LATER) == 1 and fresh(task).state == State.WAKING
-    assert Event.objects.filter(task=task, code=Code.LOAN_ENDED).count() == 1
-
-
-@pytest.mark.req("SLEEP-05")
-def test_a_loan_ends_by_its_time_and_with_its_lenders_place(life: Life) -> None:
-    node = make_node()
-    task = asleep(life, node)
-    card = CardClaim.objects.get()
-    services.lend_card(actor=SYSTEM, card=card, borrower=make_task(task.group), now=NOW)
-    due = NOW + timedelta(seconds=settings.LOAN_MAX_S)
-    assert services.end_due_loans(lease=life.lease, now=due - timedelta(seconds=1)) == 0
-    assert services.end_due_loans(lease=life.lease, now=due) == 1
-    services.lend_card(actor=SYSTEM, card=card, borrower=make_task(task.group), now=due)
-    services.request_stop(actor=SYSTEM, tasks=[task], why=reason(Code.STOP_REQUESTED), now=due)
-    life.report(task, node, Observed.GONE)
-    assert not Loan.objects.filter(ended_at__isnull=True).exists()
-
-
-@pytest.mark.req("SLEEP-05", "TEN-03")
-def test_only_a_free_card_of_a_sleeper_is_lent_and_to_nobody_over_the_red_line(life: Life) -> None:
-    node = make_node(cards=2)
-    awake = life.run(make_task(), node)
-    with pytest.raises(Conflict) as caught:
-        services.lend_card(
-            actor=SYSTEM, card=CardClaim.objects.get(), borrower=make_task(awake.group), now=NOW
-        )
-    assert caught.value.code == "lender_awake"
-    sleep(awake)
-    life.report(awake, node, Observed.ASLEEP)
-    card = CardClaim.objects.get()
-    with pytest.raises(Conflict) as caught:
-        services.lend_card(actor=SYSTEM, card=card, borrower=make_task(), now=NOW)
-    assert caught.value.code == "borrower_may_not_share"
-    services.lend_card(actor=SYSTEM, card=card, borrower=make_task(awake.group), now=NOW)
-    with pytest.raises(Conflict) as caught:
-        services.lend_card(actor=SYSTEM, card=card, borrower=make_task(awake.group), now=NOW)
-    assert caught.value.code == "card_is_lent"
 
 
 @pytest.mark.req("LIFE-09", "SLEEP-03")

@@ -12,11 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from agent.contract.codes import Code, reason
 from agent.contract.states import Observed, State, TaskType
+from apps.core import leases
 from apps.core.errors import Refusal
 from apps.fleet.models import Card, Node
 from apps.upkeep import services as upkeep
 from apps.workloads import services
 from apps.workloads.models import CardClaim, Loan, Task, TaskGroup
+from apps.workloads.services import Placement
 from tests.apps.workloads.simulated import LOOPS, World, pick, quiet
 
 NUMBER = st.integers(min_value=0, max_value=11)
@@ -187,11 +189,17 @@ class Story(RuleBasedStateMachine):
         self.ask(upkeep.force_node, actor=self.world.operator, node=node, after_s=0)
 
     @rule(number=NUMBER)
-    def an_operator_lends_a_card(self, number: int) -> None:
+    def training_is_placed_on_a_sleepers_card(self, number: int) -> None:
         asleep = CardClaim.objects.filter(claim__released_at__isnull=True, claim__task__state=State.SLEEPING)
-        card, borrower = pick(asleep.order_by("pk"), number), self.task(number)
-        if card and borrower:
-            self.ask(services.lend_card, actor=self.world.operator, card=card, borrower=borrower)
+        waiting = Task.objects.filter(state=State.PENDING, group__task_type=TaskType.TRAINING, desired="run")
+        share, task = pick(asleep.order_by("pk"), number), pick(waiting.order_by("pk"), number)
+        if share and task:
+            node = share.claim.node_id
+            placement = Placement(task.pk, task.version, node, (share.card_id,), None, (), borrowed=True)
+            lease = leases.acquire("scheduling.place", "story", 3600)
+            assert lease is not None
+            services.commit_placements(lease=lease, placements=[placement], now=self.world.now)
+            lease.release()
 
     @rule(number=NUMBER)
     def an_operator_ends_a_loan(self, number: int) -> None:

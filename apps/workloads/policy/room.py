@@ -1,0 +1,190 @@
+"""Whether a placement still fits beside all that is committed (SCHED-05 to -09, -12; SHARE-04, -05).
+
+The last word before rows are written, so it knows nothing of memory, load or allow lists: only what two
+writers could break between them. Pure: no Django, no clock, no I/O. Ids are row ids.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Rule(StrEnum):
+    """What forbids a placement."""
+
+    CARD_GONE = "a card is not there any more, in quarantine, or of another node"
+    NODE_CLOSED = "the node is gone or closed for new work"
+    COMMITMENT = "more of a card would be promised than there is, or it is not to be shared"
+    KIND = "inference and other work would share a card"
+    RED_LINE = "tenants that may not share would meet"
+    INFERENCE_CAP = "the node has all the inference containers that it takes"
+    NOT_LENT = "what sleeps on a card is not to be borrowed, or not any more"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a task holds of a card; `percent` None = the card alone. `counted`: the commitment counts it
+    (SCHED-16). `lendable`: asleep, and training may borrow it now. `borrowed`: on a card that sleepers have
+    lent, so that it promises nothing. `kept`: no claim, but room kept for the task. `id`: its row."""
+
+    task_id: int
+    tenant_id: int
+    percent: int | None = None
+    inference: bool = True
+    counted: bool = True
+    lendable: bool = False
+    borrowed: bool = False
+    kept: bool = False
+    id: int = 0
+
+
+@dataclass(slots=True)
+class HeldCard:
+    """A card and who holds what of it. `usable` False = it left its node, or is in quarantine."""
+
+    node_id: int
+    usable: bool = True
+    shares: list[Share] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class HeldNode:
+    """A node and whose work lives there: `tenants` all, `host_wide` those with the host's network or IPC.
+    `host_ipc` None = not told, which counts as yes. `inference` counts its inference containers of at most
+    `inference_cap` (None = any number)."""
+
+    usable: bool = True
+    host_ipc: bool | None = None
+    tenants: frozenset[int] = frozenset()
+    host_wide: frozenset[int] = frozenset()
+    inference: int = 0
+    inference_cap: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A task that is to stand on cards of a node. `counted`: it has a port definition, so that commitment and
+    inference cap count it (SCHED-16). `borrowed`: on sleepers' cards."""
+
+    task_id: int
+    tenant_id: int
+    node_id: int
+    cards: tuple[int, ...]
+    percent: int | None = None
+    inference: bool = True
+    counted: bool = True
+    host_network: bool = False
+    borrowed: bool = False
+
+
+MayShare = Callable[[int, int], bool]
+
+
+class Ledger:
+    """What is held on some nodes and cards, to which placements are added as they are checked.
+
+    `limit_percent` is what the promises on a card may add up to. `may_share` tells whether two tenants may
+    share; whoever answers it fails closed.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[int, HeldNode],
+        cards: Mapping[int, HeldCard],
+        *,
+        may_share: MayShare,
+        limit_percent: int = 100,
+    ) -> None:
+        self._nodes = dict(nodes)
+        self._cards = dict(cards)
+        self._may_share = may_share
+        self._limit_percent = limit_percent
+
+    def book(self, asked: Sequence[Asked]) -> Rule | None:
+        """Book all of these, or none; answers the rule that forbids it."""
+        nodes, cards = dict(self._nodes), dict(self._cards)
+        for one in asked:
+            rule = self._refusal(one)
+            if rule is not None:
+                self._nodes, self._cards = nodes, cards
+                return rule
+            self._put(one)
+        return None
+
+    def shares(self, card_id: int) -> tuple[Share, ...]:
+        """Who holds what of a card by now."""
+        return tuple(self._cards[card_id].shares)
+
+    def _refusal(self, asked: Asked) -> Rule | None:
+        node = self._nodes.get(asked.node_id)
+        if node is None or not node.usable:
+            return Rule.NODE_CLOSED
+        capped = asked.inference and asked.counted and node.inference_cap is not None
+        if capped and node.inference >= (node.inference_cap or 0):
+            return Rule.INFERENCE_CAP
+        met = node.tenants if _is_host_wide(asked, node) else node.host_wide
+        if not self._shares_with(asked.tenant_id, met):
+            return Rule.RED_LINE
+        for card_id in asked.cards:
+            rule = self._refusal_of_card(asked, self._cards.get(card_id))
+            if rule is not None:
+                return rule
+        return None
+
+    def _refusal_of_card(self, asked: Asked, card: HeldCard | None) -> Rule | None:
+        if card is None or not card.usable or card.node_id != asked.node_id:
+            return Rule.CARD_GONE
+        others = [share for share in card.shares if not (share.kept and share.task_id == asked.task_id)]
+        if not self._shares_with(asked.tenant_id, {share.tenant_id for share in others}):
+            return Rule.RED_LINE
+        if asked.borrowed:
+            lent = not asked.inference and all(share.lendable for share in others)
+            return None if lent else Rule.NOT_LENT
+        if any(share.borrowed or share.inference != asked.inference for share in others):
+            return Rule.KIND
+        if others and (asked.percent is None or any(share.percent is None for share in others)):
+            return Rule.COMMITMENT
+        wanted = (asked.percent or 0) if asked.counted else 0
+        if wanted and wanted + promised(others) > self._limit_percent:
+            return Rule.COMMITMENT
+        return None
+
+    def _shares_with(self, tenant_id: int, others: Collection[int]) -> bool:
+        return all(other == tenant_id or self._may_share(tenant_id, other) for other in others)
+
+    def _put(self, asked: Asked) -> None:
+        node = copy(self._nodes[asked.node_id])
+        node.tenants |= {asked.tenant_id}
+        if _is_host_wide(asked, node):
+            node.host_wide |= {asked.tenant_id}
+        node.inference += asked.inference and asked.counted
+        self._nodes[asked.node_id] = node
+        share = Share(
+            asked.task_id,
+            asked.tenant_id,
+            asked.percent,
+            inference=asked.inference,
+            counted=asked.counted,
+            borrowed=asked.borrowed,
+        )
+        for card_id in asked.cards:
+            card = copy(self._cards[card_id])
+            card.shares = [one for one in card.shares if not (one.kept and one.task_id == asked.task_id)]
+            card.shares.append(share)
+            self._cards[card_id] = card
+
+
+def promised(shares: Iterable[Share]) -> int:
+    """What of a card is promised, in percent: a borrower promises nothing, whoever is alone all of it."""
+    return sum(
+        100 if share.percent is None else share.percent
+        for share in shares
+        if share.counted and not share.borrowed
+    )
+
+
+def _is_host_wide(asked: Asked, node: HeldNode) -> bool:
+    """Whether it gets the host's network or IPC there (SCHED-09)."""
+    several = asked.inference and len(asked.cards) > 1
+    return asked.host_network or (several and node.host_ipc is not False)

@@ -1,0 +1,227 @@
+"""What placements and kept room are checked against, read under the locks of whoever writes them (SCHED-12).
+
+Owns the order of the locks: nodes, cards, groups. Whatever is added to a node or card is added under them, so
+that nothing becomes less free than it was read until the transaction ends.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+from django.db.models import BooleanField, Count, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet
+
+from agent.contract.states import Desired, Parallelism, State, TaskType
+from apps.fleet.models import Card, Node
+from apps.tenants import redline
+from apps.tenants.models import TenantStatus
+from apps.workloads.models import CardClaim, Claim, Loan, Reservation, Task
+from apps.workloads.policy.moves import ENDED
+from apps.workloads.policy.room import HeldCard, HeldNode, Ledger, Share
+from apps.workloads.selectors import lendable_shares
+from apps.workloads.state import lock_groups
+
+# Claims of attempts that are on their way out: what they hold comes free by itself.
+LEAVING = (
+    ~Q(attempt=F("task__attempt"))
+    | Q(task__state__in=[*ENDED, State.PENDING, State.STOPPING])
+    | Q(task__state=State.DRAINING, task__desired=Desired.STOP)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A task that may be placed, as it stands under the lock of its group. `reserved`: room is kept for
+    it."""
+
+    id: int
+    version: int
+    attempt: int
+    public_id: str
+    priority: int
+    made_room_at: datetime | None
+    tenant_id: int
+    inference: bool
+    counted: bool
+    host_network: bool
+    reserved: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """`tasks`: those of the asked ones that may be placed, `nodes`: names; both by row id."""
+
+    ledger: Ledger
+    tasks: dict[int, Waiting]
+    nodes: dict[int, str]
+
+
+def open_books(
+    *,
+    tasks: Collection[int],
+    nodes: Collection[int],
+    cards: Collection[int],
+    now: datetime,
+    borrowed: Collection[int] = (),
+    victims: Collection[int] | None = None,
+) -> Books:
+    """Lock nodes, cards and the groups of these tasks (row ids), then read what they hold. `borrowed`: those
+    of the cards that are sleepers', whose groups are locked too. `victims`: tasks that shall give way, who
+    are left out, and with them all that leaves by itself; None = all that is there counts. Call inside a
+    transaction."""
+    names, held_nodes = _lock_nodes(nodes)
+    held_cards = _lock_cards(cards)
+    lenders = (
+        CardClaim.objects.filter(card__in=borrowed, claim__released_at__isnull=True).values_list(
+            "claim__task_id", flat=True
+        )
+        if borrowed
+        else []
+    )
+    lock_groups({*tasks, *(victims or ()), *lenders})
+    stays = Q() if victims is None else ~Q(task__in=victims) & ~LEAVING
+    live = Claim.objects.filter(stays, node__in=nodes, released_at__isnull=True)
+    _read_residents(live, held_nodes)
+    _read_shares(live, held_cards, borrowed, now)
+    shared = redline.sharing()
+    ledger = Ledger(
+        held_nodes,
+        held_cards,
+        may_share=lambda one, other: other in shared.get(one, ()),
+        limit_percent=100 - round(settings.VRAM_RESERVE_RATIO * 100),
+    )
+    return Books(ledger, _read_waiting(tasks, now), names)
+
+
+def _lock_nodes(ids: Collection[int]) -> tuple[dict[int, str], dict[int, HeldNode]]:
+    rows = list(
+        Node.objects.select_for_update(no_key=True)
+        .filter(pk__in=ids)
+        .order_by("pk")
+        .values_list("pk", "name", "cordoned", "host_ipc", "inference_cap")
+    )
+    caps = _caps([row[0] for row in rows if row[4] is None])
+    held = {
+        pk: HeldNode(usable=not cordoned, host_ipc=ipc, inference_cap=caps.get(pk) if cap is None else cap)
+        for pk, _, cordoned, ipc, cap in rows
+    }
+    return {row[0]: row[1] for row in rows}, held
+
+
+def _caps(ids: Collection[int]) -> dict[int, int]:
+    """Of nodes that name no cap of their own; one without cards has none (SCHED-06)."""
+    present = Card.objects.filter(node__in=ids, present=True).values_list("node_id")
+    return {pk: settings.INFERENCE_CAP_PER_GPU * count for pk, count in present.annotate(count=Count("pk"))}
+
+
+def _lock_cards(ids: Collection[int]) -> dict[int, HeldCard]:
+    rows = Card.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
+    return {
+        pk: HeldCard(node_id, usable=present and quarantined_at is None)
+        for pk, node_id, present, quarantined_at in rows.values_list(
+            "pk", "node_id", "present", "quarantined_at"
+        )
+    }
+
+
+def _is(condition: Q) -> ExpressionWrapper:
+    return ExpressionWrapper(condition, output_field=BooleanField())
+
+
+def _read_residents(live: QuerySet[Claim], nodes: dict[int, HeldNode]) -> None:
+    """Whose work lives on the nodes, and how many inference containers (SCHED-06, -09)."""
+    inference = Q(task__group__task_type=TaskType.INFERENCE)
+    several = inference & Q(task__gpu_required__gt=1) & ~Q(node__host_ipc=False)
+    rows = (
+        live.annotate(
+            wide=_is(Q(task__group__parallelism=Parallelism.PIPELINE_PARALLEL) | several),
+            capped=_is(inference & ~Q(task__ports=[])),
+        )
+        .order_by()
+        .values_list("node_id", "task__group__tenant_id", "wide", "capped")
+        .annotate(count=Count("pk"))
+    )
+    for node_id, tenant_id, wide, capped, count in rows:
+        node = nodes[node_id]
+        node.tenants |= {tenant_id}
+        if wide:
+            node.host_wide |= {tenant_id}
+        if capped:
+            node.inference += count
+
+
+def _read_shares(
+    live: QuerySet[Claim], cards: dict[int, HeldCard], borrowed: Collection[int], now: datetime
+) -> None:
+    """Live claims on the cards, and room that is kept there."""
+    loans = Loan.objects.filter(ended_at__isnull=True, card__card__in=cards)
+    lent = set(loans.values_list("borrower_id", "card__card_id"))
+    lendable = set(
+        lendable_shares().filter(card__in=borrowed).values_list("pk", flat=True) if borrowed else ()
+    )
+    held = CardClaim.objects.filter(card__in=cards, claim__in=live)
+    held = held.annotate(counted=_is(~Q(claim__task__ports=[])))
+    for pk, card_id, claim_id, percent, counted, task_id, tenant_id, task_type in held.values_list(
+        "pk",
+        "card_id",
+        "claim_id",
+        "percent",
+        "counted",
+        "claim__task_id",
+        "claim__task__group__tenant_id",
+        "claim__task__group__task_type",
+    ):
+        cards[card_id].shares.append(
+            Share(
+                task_id,
+                tenant_id,
+                percent,
+                inference=task_type == TaskType.INFERENCE,
+                counted=counted,
+                lendable=pk in lendable,
+                borrowed=(claim_id, card_id) in lent,
+                id=pk,
+            )
+        )
+    kept = Reservation.cards.through.objects.filter(
+        card__in=cards, reservation__until__gt=now, reservation__task__state=State.PENDING
+    )
+    for card_id, task_id, percent, tenant_id, task_type in kept.values_list(
+        "card_id",
+        "reservation__task_id",
+        "reservation__percent",
+        "reservation__task__group__tenant_id",
+        "reservation__task__group__task_type",
+    ):
+        inference = task_type == TaskType.INFERENCE
+        cards[card_id].shares.append(Share(task_id, tenant_id, percent, inference=inference, kept=True))
+
+
+def _read_waiting(ids: Collection[int], now: datetime) -> dict[int, Waiting]:
+    kept = Reservation.objects.filter(task=OuterRef("pk"), until__gt=now)
+    rows = (
+        Task.objects.filter(
+            pk__in=ids, state=State.PENDING, desired=Desired.RUN, group__deleted_at__isnull=True
+        )
+        .exclude(group__tenant__status=TenantStatus.SUSPENDED)
+        .annotate(
+            inference=_is(Q(group__task_type=TaskType.INFERENCE)),
+            counted=_is(~Q(ports=[])),
+            host_network=_is(Q(group__parallelism=Parallelism.PIPELINE_PARALLEL)),
+            reserved=Exists(kept),
+        )
+        .values_list(
+            "pk",
+            "version",
+            "attempt",
+            "public_id",
+            "group__priority",
+            "made_room_at",
+            "group__tenant_id",
+            "inference",
+            "counted",
+            "host_network",
+            "reserved",
+        )
+    )
+    return {row[0]: Waiting(*row) for row in rows}
