@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fakes.docker.engines import DockerNode, docker_nodes
+from tests.fakes.vllm.image import build_fake_vllm
 from tests.nodes.fleet import CARDS, Fleet, running_fleet
 from tests.nodes.servers import SERVERS
 
@@ -20,6 +21,14 @@ def engines() -> Iterator[list[DockerNode]]:
     """A Docker engine in a network namespace for each machine."""
     with docker_nodes(len(CARDS), "netns") as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def vllm(engines: list[DockerNode]) -> str:
+    """The image of the tests' vllm, which lies on every machine; also for whatever runs Python."""
+    for engine in engines:
+        tag = build_fake_vllm(engine.socket)
+    return tag
 
 
 @pytest.fixture(scope="session", params=SERVERS)

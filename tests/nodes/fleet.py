@@ -52,15 +52,21 @@ class Fleet:
         self.proxy = proxy
         self.machines = {machine.name: machine for machine in machines}
         self.model = model
-        self.made: list[str] = []
+        self.made: list[tuple[Person, str]] = []
         assert stack.operator_password is not None
         self.operator = Person(stack.base_url, "admin", stack.operator_password)
-        tenant = self.operator.call("POST", "/api/v1/tenants", {"slug": "lab", "name": "Lab"})
-        members = f"/api/v1/tenants/{tenant['id']}/members"
-        person = {"username": "ada", "password": PASSWORD, "role": "member"}
-        self.operator.call("POST", members, person)
-        self.member = Person(stack.base_url, "ada", PASSWORD)
+        self._people: dict[str, Person] = {}
+        self.member = self.member_of("lab", "ada")
         self.key = self.member.call("POST", "/api/v1/api-keys", {"name": "fleet"})["key"]
+
+    def member_of(self, slug: str, username: str) -> Person:
+        """Somebody of this tenant, which is made if it is not there."""
+        if slug not in self._people:
+            tenant = self.operator.call("POST", "/api/v1/tenants", {"slug": slug, "name": slug.title()})
+            person = {"username": username, "password": PASSWORD, "role": "member"}
+            self.operator.call("POST", f"/api/v1/tenants/{tenant['id']}/members", person)
+            self._people[slug] = Person(self.stack.base_url, username, PASSWORD)
+        return self._people[slug]
 
     # --- nodes ---
 
@@ -82,9 +88,9 @@ class Fleet:
 
     def settle(self) -> None:
         """All three serve, take work, and hold nothing."""
-        for group_id in self.made:
+        for person, group_id in self.made:
             try:
-                self.member.call("DELETE", f"/api/v1/task-groups/{group_id}")
+                person.call("DELETE", f"/api/v1/task-groups/{group_id}")
             except ApiRefusal as refusal:
                 assert refusal.status == 404
         self.made.clear()
@@ -118,9 +124,15 @@ class Fleet:
             task |= {"gpu_required": 1, "gpu_type": kind}
         task |= changes
         form = {"parallelism": "split", "world_size": replicas} if replicas > 1 else {}
-        group = self.member.call("POST", "/api/v1/task-groups", {"name": name, "task": task, **form})
-        self.made.append(group["id"])
-        self.await_running(group["id"])
+        group_id = self.create(name, task, **form)
+        self.await_running(group_id)
+        return group_id
+
+    def create(self, name: str, task: dict[str, Any], *, person: Person | None = None, **fields: Any) -> str:
+        """A group that somebody asked for, whatever becomes of it; its id."""
+        person = person or self.member
+        group = person.call("POST", "/api/v1/task-groups", {"name": name, "task": task, **fields})
+        self.made.append((person, group["id"]))
         return str(group["id"])
 
     def await_running(self, group_id: str, limit_s: float = 60) -> None:
