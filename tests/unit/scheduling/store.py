@@ -5,7 +5,7 @@ Transactions are generators: between two of their steps anybody else may run, or
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from agent.contract.states import TaskType
 from apps.scheduling.policy.plan import Placed, Preemption
 from apps.scheduling.policy.snapshot import CardHold, Snapshot, TaskView
+from apps.workloads.policy.room import Asked, HeldCard, HeldNode, Ledger, Share
 from tests.unit.scheduling.worlds import NOW
 
 Steps = Generator[None, None, None]
@@ -96,7 +97,7 @@ class Store:
         return CardHold(
             row.view.tenant_id,
             claim.percent,
-            row.view.task_type == TaskType.INFERENCE,
+            self.is_inference(claim.task_id),
             task_id=claim.task_id,
             priority=row.view.priority,
             preemptible=row.view.preemptible and not row.evicted and row.state == "placed",
@@ -110,7 +111,7 @@ class Store:
 
     def kept_hold(self, kept: Preemption) -> CardHold:
         view = self.tasks[kept.task_id].view
-        inference = view.task_type == TaskType.INFERENCE
+        inference = self.is_inference(view.id)
         return CardHold(view.tenant_id, kept.percent, inference, priority=view.priority, reserved_for=view.id)
 
     def key(self) -> Any:
@@ -141,11 +142,24 @@ class Store:
                 self.tasks[one.task_id].view.tenant_id for one in here if self.is_wide(one.task_id, node.id)
             )
             ports = frozenset(port for one in here for port in one.ports)
-            nodes.append(replace(node, cards=cards, tenants=tenants, host_wide=wide, ports=ports))
+            count = sum(self.is_inference(one.task_id) for one in here)
+            nodes.append(
+                replace(
+                    node,
+                    cards=cards,
+                    tenants=tenants,
+                    host_wide=wide,
+                    ports=ports,
+                    inference_count=count,
+                )
+            )
         waiting = tuple(
             replace(row.view, version=row.version) for row in self.tasks.values() if row.state == "pending"
         )
         return replace(self.base, tasks=waiting, nodes=tuple(nodes), shared=dict(self.shared))
+
+    def is_inference(self, task_id: int) -> bool:
+        return self.tasks[task_id].view.task_type == TaskType.INFERENCE
 
     def is_wide(self, task_id: int, node_id: int) -> bool:
         """Whether the task has the host's network or IPC there (SCHED-09)."""
@@ -197,7 +211,7 @@ class Transaction:
             change()
 
 
-def claim_of(store: Store, placed: Placed) -> Claim:
+def claim_of(store: Store, placed: Placed, groups: dict[int, frozenset[int]]) -> Claim:
     return Claim(
         number=len(store.claims),
         task_id=placed.task_id,
@@ -207,4 +221,64 @@ def claim_of(store: Store, placed: Placed) -> Claim:
         percent=placed.percent,
         ports=tuple(host for _, host in placed.host_ports),
         borrowed=placed.borrowed,
+        groups=groups,
     )
+
+
+def asked_of(store: Store, wanted: Placed | Preemption) -> Asked:
+    """What the real check is asked."""
+    view = store.tasks[wanted.task_id].view
+    return Asked(
+        view.id,
+        view.tenant_id,
+        wanted.node_id,
+        wanted.cards,
+        wanted.percent,
+        inference=store.is_inference(view.id),
+        counted=bool(view.ports),
+        host_network=view.host_network,
+        borrowed=isinstance(wanted, Placed) and wanted.borrowed,
+    )
+
+
+def open_books(store: Store, victims: Collection[int] | None = None) -> Ledger:
+    """The real check over what is committed; with `victims` those and all who leave are left out."""
+    live = [
+        one
+        for one in store.live()
+        if victims is None or (one.task_id not in victims and store.tasks[one.task_id].state != "evicted")
+    ]
+    nodes = {}
+    for node in store.base.nodes:
+        here = [one.task_id for one in live if one.node_id == node.id]
+        nodes[node.id] = HeldNode(
+            host_ipc=node.host_ipc,
+            tenants=frozenset(store.tasks[number].view.tenant_id for number in here),
+            host_wide=frozenset(
+                store.tasks[number].view.tenant_id for number in here if store.is_wide(number, node.id)
+            ),
+            inference=sum(store.is_inference(number) for number in here),
+            inference_cap=node.inference_cap,
+        )
+    cards = {card.id: HeldCard(node.id) for node in store.base.nodes for card in node.cards}
+    for claim in live:
+        hold = store.hold(claim)
+        for number in claim.cards:
+            cards[number].shares.append(
+                Share(
+                    claim.task_id,
+                    hold.tenant_id,
+                    claim.percent,
+                    inference=hold.inference,
+                    lendable=hold.lendable,
+                    borrowed=claim.borrowed,
+                )
+            )
+    for kept in store.kept.values():
+        for number in kept.cards:
+            hold = store.kept_hold(kept)
+            cards[number].shares.append(
+                Share(kept.task_id, hold.tenant_id, kept.percent, inference=hold.inference, kept=True)
+            )
+    shared = store.shared
+    return Ledger(nodes, cards, may_share=lambda one, other: other in shared.get(one, ()), limit_percent=90)
