@@ -19,11 +19,12 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential_ji
 
 from agent import __version__
 from agent.config import ConfigError, Settings
-from agent.contract.messages import JoinReply, JoinRequest
+from agent.contract.messages import DialTarget, HeartbeatRequest, JoinReply, JoinRequest
 from agent.door.opening import open_door
 from agent.door.targets import find_in
 from agent.errors import ServerRefused, ServerUnreachable, Superseded
 from agent.gpu.cardgate import CardGate
+from agent.gpu.host import read_host
 from agent.gpu.readings import NodeReadings
 from agent.identity import Identity, StateDir, machine_id, new_incarnation
 from agent.link.client import ServerClient
@@ -66,8 +67,12 @@ async def run_node(settings: Settings) -> None:
             log.warning("%s was left behind by an earlier run; ended", name)
         async with ServerClient(settings) as client:
             joining = asyncio.ensure_future(_join(client, settings, state_dir, identity))
+
+            async def tell() -> None:
+                await tell_of_silence(client, settings, identity)
+
             if await _first(stop, joining) and await _first(
-                stop, asyncio.ensure_future(wait_until_known(runtime, settings))
+                stop, asyncio.ensure_future(wait_until_known(runtime, settings, tell))
             ):
                 await _work(client, settings, state_dir, identity, runtime, stop)
     finally:
@@ -85,19 +90,48 @@ def warn_of_missing_folders(settings: Settings) -> None:
             )
 
 
-async def wait_until_known(runtime: Runtime, settings: Settings) -> None:
+async def wait_until_known(runtime: Runtime, settings: Settings, tell: Callable[[], Awaitable[None]]) -> None:
     """Wait until the runtime can say what runs: the first heartbeat must name what was adopted, since
-    the server takes what is missing from it for gone. What to mend is said after `docker_silence_s`."""
-    warn_at = time.monotonic() + settings.docker_silence_s
+    the server takes what is missing from it for gone. What to mend is said after `docker_silence_s`, and the
+    server is told once a heartbeat from then on."""
+    tell_at = time.monotonic() + settings.docker_silence_s
+    warned = False
     while not runtime.answers():
-        if time.monotonic() >= warn_at:
-            warn_at = float("inf")
-            log.warning(
-                "Docker does not answer at %s, so this node stays offline: what runs on it is not known."
-                " Start Docker there, give its socket as docker_host, or set runtime = process.",
-                settings.docker_host,
-            )
+        if time.monotonic() >= tell_at:
+            if not warned:
+                warned = True
+                log.warning(
+                    "Docker does not answer at %s, so this node stays offline: what runs on it is not known."
+                    " Start Docker there, give its socket as docker_host, or set runtime = process.",
+                    settings.docker_host,
+                )
+            await tell()
+            tell_at = time.monotonic() + settings.heartbeat_s
         await asyncio.sleep(0.1)
+
+
+async def tell_of_silence(client: ServerClient, settings: Settings, identity: Identity) -> None:
+    """Say that Docker is silent, by a run that says nothing else. An answer, or none, changes nothing."""
+    run = new_incarnation()
+    try:
+        await client.heartbeat(
+            HeartbeatRequest(
+                incarnation=run.id,
+                started_at=run.started_at,
+                sequence=1,
+                desired_hash="",
+                sent_at=time.time(),
+                machine_id=machine_id(identity),
+                runtime=settings.runtime,
+                host=read_host(Path(settings.state_dir)),
+                dial=DialTarget(settings.engine_host),
+                cards_unknown=True,
+                agent_version=__version__,
+                runtime_silent=True,
+            )
+        )
+    except (ServerUnreachable, ServerRefused) as error:
+        log.debug("the server was not told of it: %s", error)
 
 
 async def _first(stop: asyncio.Event, joining: asyncio.Future[None]) -> bool:

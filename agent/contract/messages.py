@@ -75,7 +75,9 @@ class HeartbeatRequest(msgspec.Struct, tag="heartbeat"):
     within it; `desired_hash` is of the desired list that the agent holds ("" for none).
     `sent_at` is the node's clock in epoch seconds: lines to its door are dated by it.
     `volume_prefixes`: folders that it mounts from (AGENT-05). `host_ipc`: whether an engine of several cards
-    gets the host's IPC (AGENT-06). `images`: engines' images that lie there, by name:tag. None = not told."""
+    gets the host's IPC (AGENT-06). `images`: engines' images that lie there, by name:tag. None = not told.
+    `runtime_silent`: what runs containers does not answer. Of a run that has not spoken yet this is all that
+    it says: what runs is not known to it, so it does not count as heard."""
 
     incarnation: str
     started_at: float
@@ -98,6 +100,7 @@ class HeartbeatRequest(msgspec.Struct, tag="heartbeat"):
     volume_prefixes: list[str] | None = None
     host_ipc: bool | None = None
     images: list[str] | None = None
+    runtime_silent: bool = False
 
 
 class PortMapping(msgspec.Struct):

@@ -81,6 +81,9 @@ class NodeReadings:
     def images(self) -> list[str] | None:
         return self._runtime.engine_images()
 
+    def runtime_silent(self) -> bool:
+        return not self._runtime.answers()
+
     def volume_prefixes(self) -> list[str]:
         return list(self._settings.allowed_volume_prefixes)
 

@@ -55,6 +55,10 @@ class Readings(Protocol):
 
     def host_ipc(self) -> bool: ...
 
+    def runtime_silent(self) -> bool:
+        """Whether what runs containers does not answer."""
+        ...
+
 
 class Heartbeat:
     """`look` sends one now; `run` sends for ever. Raises Superseded out of `run`."""
@@ -92,6 +96,7 @@ class Heartbeat:
         self._sequence = 0
         self._engines: list[EngineReport] = []
         self._images: list[str] | None = None
+        self._silent = False
         self._trouble = ""
         self._look = asyncio.Event()
         # Told to the agent's metrics: what came back, when the last answer did (monotonic seconds), and
@@ -146,9 +151,13 @@ class Heartbeat:
     async def _message(self) -> HeartbeatRequest:
         cards, unknown = await self._readings.cards()
         self.cards = (len(cards), unknown)
-        if self._sequence % self._settings.engine_probe_heartbeats == 0:
+        silent = self._readings.runtime_silent()
+        if silent:  # nothing can be started there
+            self._engines, self._images = [], []
+        elif self._silent or self._sequence % self._settings.engine_probe_heartbeats == 0:
             self._engines = self._readings.engines(cards)
             self._images = self._readings.images()
+        self._silent = silent
         self._sequence += 1
         return HeartbeatRequest(
             incarnation=self._incarnation.id,
@@ -170,4 +179,5 @@ class Heartbeat:
             volume_prefixes=self._readings.volume_prefixes(),
             host_ipc=self._readings.host_ipc(),
             images=self._images,
+            runtime_silent=silent,
         )

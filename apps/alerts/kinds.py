@@ -33,6 +33,7 @@ KINDS = {
     "tasks_waiting": Kind(Severity.WARNING, lasting=True),
     "usage_behind": Kind(Severity.WARNING, lasting=True),
     "usage_unheard": Kind(Severity.WARNING, lasting=True),
+    "runtime_silent": Kind(Severity.CRITICAL, lasting=False),
     "clock_skew": Kind(Severity.WARNING, lasting=False),
     "machine_mismatch": Kind(Severity.CRITICAL, lasting=False),
     "foreign_placement": Kind(Severity.CRITICAL, lasting=False),

@@ -348,6 +348,9 @@ TEXTS: dict[str, Promise] = {
         "The size of the model is not known here, so that nobody checked whether it fits on a card. Send"
         " task.estimated_gpu_memory_mb to have it checked."
     ),
+    "runtime_silent": _(
+        "Docker on node %(node)s does not answer: nothing can be started or stopped there until it does."
+    ),
     "clock_skew": _("The node's clock is off by %(skew_s)s s."),
 }
 

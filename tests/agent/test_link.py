@@ -60,6 +60,8 @@ async def until(true: Callable[[], object], seconds: float = 5.0) -> None:
 
 
 class Readings:
+    silent = False
+
     async def cards(self) -> tuple[list[CardReport], bool]:
         return [], False
 
@@ -78,8 +80,11 @@ class Readings:
     def host_ipc(self) -> bool:
         return False
 
+    def runtime_silent(self) -> bool:
+        return self.silent
+
     def engines(self, cards: list[CardReport]) -> list[EngineReport]:
-        return []
+        return [EngineReport("vllm", None)]
 
 
 def heartbeat(
@@ -344,3 +349,16 @@ async def test_every_request_has_an_id_by_which_the_servers_log_has_it(
     with pytest.raises(ServerRefused) as refused:
         await client.report(ReportRequest("run", [one]))
     assert refused.value.request_id == server.headers[-1]["X-Request-ID"]
+
+
+@pytest.mark.req("AGENT-01", "SCHED-03")
+async def test_while_docker_is_silent_a_node_offers_no_engine(
+    server: FakeServer, client: ServerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat = heartbeat(client, tmp_path, DesiredList(), engine_probe_heartbeats=100)
+    said = []
+    for silent in (False, True, False):
+        monkeypatch.setattr(Readings, "silent", silent)
+        await beat.beat()
+        said.append((server.heartbeats[-1].runtime_silent, bool(server.heartbeats[-1].engines)))
+    assert said == [(False, True), (True, False), (False, True)]

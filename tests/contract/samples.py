@@ -100,6 +100,7 @@ SAMPLES: dict[str, tuple[object, object]] = {
             volume_prefixes=["/data"],
             host_ipc=False,
             images=["vllm/vllm-openai:v0.9.1"],
+            runtime_silent=True,
         ),
         m.HeartbeatRequest,
     ),

@@ -71,6 +71,10 @@ def record_heartbeat(
         raise_alert(node=node, code="machine_mismatch", now=now)
         log.warning("node %s: another machine uses its credential and was refused", node.public_id)
         raise Refusal("machine_mismatch", 403, node=node.public_id)
+    if request.runtime_silent:
+        raise_alert(node=node, code="runtime_silent", now=now)
+        if not Liveness.objects.filter(node=node, incarnation=request.incarnation).exists():
+            return HeartbeatOutcome(False)  # nobody knows what runs there: it stays as silent as it is
     _check(request, address)
     skew_s = _skew(request.sent_at, now)
     with transaction.atomic():
