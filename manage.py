@@ -15,6 +15,8 @@ def main() -> None:
         from apps.ops.production import kept
 
         kept.take(os.environ)
+    if sys.argv[1:2] == ["simulate"]:  # also before the first start, where there are no keys
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "heteroflow.settings.paper")
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "heteroflow.settings.embedded")
     if sys.argv[1:2] in (["up"], ["run_production"]) and "--help" not in sys.argv:
         # Until the supervisor takes the signals: Ctrl-C ends it at once, and shows no traceback.
