@@ -12,6 +12,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 from agent.contract.codes import Code
 from apps.scheduling.policy.capacity import CardRoom, NodeRoom
@@ -84,6 +85,7 @@ def load_scores() -> tuple[Score, ...]:
     return tuple(sorted(_scores.values(), key=lambda plugin: plugin.name))
 
 
+@cache
 def _import_all(folder: str) -> None:
     package = importlib.import_module(f"{__package__}.{folder}")
     for module in pkgutil.iter_modules(package.__path__):
