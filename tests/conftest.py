@@ -87,5 +87,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Tests that share the running stack stay in one worker, so that it is started once."""
     if "running_server" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.xdist_group("running_server"))
         item.add_marker(pytest.mark.slow)
+        if not any(item.iter_markers("xdist_group")):  # a folder's own stack has its own (tests/production)
+            item.add_marker(pytest.mark.xdist_group("running_server"))

@@ -43,12 +43,16 @@ class Idler:
         events = self.api.rows(f"/api/v1/task-groups/{self.group}/events")
         return [event["reason"]["code"] for event in events]
 
+    def is_known(self) -> None:
+        """Every gateway answers for it; the front proxy asks them in turn."""
+        until(lambda: {ask(self.stack, self.name) for _ in range(4)} == {ANSWER}, f"{self.name} answers")
+
     def falls_asleep(self) -> None:
         until(lambda: self.row()[0] == "sleeping", lambda: f"{self.row()}\n{self.stack.printed()[-3000:]}")
 
     def wakes(self) -> None:
         self.api.call("POST", f"/api/v1/tasks/{self.task}/wake?wait=0")
-        until(lambda: ask(self.stack, self.name) == ANSWER, lambda: f"{self.name} answers: {self.row()}")
+        self.is_known()
 
 
 @contextmanager
@@ -82,10 +86,10 @@ def held_up(engine: psutil.Process) -> Iterator[None]:
 def test_only_what_nobody_asks_for_falls_asleep(running_server: Stack, make_service: Make) -> None:
     used = Idler(running_server, make_service, "in-use")
     waited: list[str] = []
-    until(lambda: ask(running_server, "in-use") == ANSWER, "it answers")
+    used.is_known()
     with called(running_server, "in-use") as answers:
         awaited = Idler(running_server, make_service, "waited-for")
-        until(lambda: ask(running_server, "waited-for") == ANSWER, "it answers")
+        awaited.is_known()
         with held_up(awaited.engine):
             caller = threading.Thread(target=lambda: waited.append(ask(running_server, "waited-for")))
             caller.start()

@@ -13,12 +13,12 @@ from tests.fakes.vllm.image import order
 
 __all__ = ["service", "vllm_image"]
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
-SLOW = HealthCheck(type="engine", interval_seconds=0.3, unhealthy_threshold=3, start_period_seconds=1)
+SLOW = HealthCheck(type="engine", interval_seconds=0.3, unhealthy_threshold=3, start_period_seconds=5)
 
 
 @pytest.mark.req("AGENT-08")
 async def test_slow_load_with_visible_progress_is_waited_for(service: Service) -> None:
-    await service.serve(health_check=SLOW, env={"FAKE_VLLM_LOAD_S": "6"})
+    await service.serve(health_check=SLOW, env={"FAKE_VLLM_LOAD_S": "8"})
     assert [r.phase for r in service.told()] == [Phase.CLAIMED, Phase.CREATING, Phase.LOADING, Phase.READY]
 
 
@@ -28,7 +28,7 @@ async def test_load_without_an_end_is_told_from_one_without_progress(
     service: Service, progress: bool
 ) -> None:
     env = {"FAKE_VLLM_LOAD_S": "600", "FAKE_VLLM_LOAD_TELLS": str(progress).lower()}
-    await service.machine.start(**QUICK, LOAD_CAP_S="8")
+    await service.machine.start(**QUICK, LOAD_CAP_S="12")
     service.machine.want(service.spec(health_check=SLOW, env=env))
     await service.machine.wait_for(lambda: service.told(observed=Observed.EXITED), "it failed")
     why = service.told(observed=Observed.EXITED)[0].reason
