@@ -57,6 +57,7 @@ def _snapshot(tasks: tuple[TaskView, ...], now: datetime) -> Snapshot:
             settings.LOAD_THRESHOLD_CPU, settings.LOAD_THRESHOLD_MEMORY, settings.LOAD_THRESHOLD_DISK
         ),
         fair_weights=_fair_weights() if settings.FAIR_SHARE else None,
+        preemption_pause_s=settings.PREEMPTION_PAUSE_S,
     )
 
 

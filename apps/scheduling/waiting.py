@@ -40,6 +40,7 @@ _TASK = (
         "gpu_type",
     ),
     *("estimated_gpu_memory_mb", "engine", "template_index", "image", "attempt", "not_before", "model_path"),
+    "made_room_at",
 )
 _TASK_JSON = ("node_refusals", "command", "ports", "volumes")
 
@@ -109,7 +110,7 @@ def _group(row: tuple[Any, ...]) -> _Group:
 
 def _view(row: tuple[Any, ...], texts: tuple[str, ...], group: _Group) -> TaskView:
     pk, public_id, version, created_at, group_id, rank, generation, gpu_required, gpu_type = row[:9]
-    memory_mb, engine, template_index, image, attempt, not_before, model_path = row[9:]
+    memory_mb, engine, template_index, image, attempt, not_before, model_path, made_room_at = row[9:]
     node_refusals, command, ports, volumes = texts
     own = Template(image, engine, _command(command), gpu_type)
     runs = pick(own, group.templates, template_index) if template_index else own
@@ -144,6 +145,7 @@ def _view(row: tuple[Any, ...], texts: tuple[str, ...], group: _Group) -> TaskVi
         gang=gang_of(group_id, generation) if staged else "",
         gang_size=max(1, group.world_size // max(1, gpu_required)) if staged else 1,
         may_borrow=group.task_type == TaskType.TRAINING and gpu_required > 0,
+        made_room_at=made_room_at,
     )
 
 

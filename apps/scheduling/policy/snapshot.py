@@ -115,7 +115,7 @@ class TaskView:
     inference cap count it (SCHED-16). `host_network`: a pipeline or ring stage (AGENT-15). Tasks of one
     `gang` (the group's row id and generation; "" = none) are placed all or none; `gang_size` is how many
     they are, also where some are not in this snapshot. `may_borrow`: training that may use a sleeper's
-    cards.
+    cards. `made_room_at`: when others were last evicted for it.
     """
 
     id: int
@@ -146,6 +146,7 @@ class TaskView:
     gang: str = ""
     gang_size: int = 1
     may_borrow: bool = False
+    made_room_at: datetime | None = None
 
     @property
     def whole_cards(self) -> bool:
@@ -176,7 +177,8 @@ class Snapshot:
     """Everything that a decision rests on. `shared` maps a tenant to the others it may share a card
     with (SCHED-09; absent = none); `suspended` holds the reasons of suspended tenants (TEN-01);
     `weights` the weight of each score plugin by name (absent = 1). `fair_weights`: by tenant (absent = 1),
-    where tenants are served by their dominant share (SCHED-17); None = first come first served."""
+    where tenants are served by their dominant share (SCHED-17); None = first come first served. For one task
+    others are evicted at most once in `preemption_pause_s` (SCHED-11)."""
 
     tasks: tuple[TaskView, ...]
     nodes: tuple[NodeView, ...]
@@ -186,6 +188,7 @@ class Snapshot:
     weights: Mapping[str, float] = field(default_factory=dict)
     thresholds: Thresholds = Thresholds()
     fair_weights: Mapping[int, float] | None = None
+    preemption_pause_s: float = 600.0
 
     def may_share(self, first: int, second: int) -> bool:
         """Whether two tenants (row ids) may stand on one card; fails closed."""
