@@ -13,18 +13,18 @@ from typing import Any
 from django.conf import settings
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
-from agent.contract.states import Desired, Parallelism, RuntimeKind, State, TaskType
+from agent.contract.states import Parallelism, RuntimeKind, State, TaskType
 from apps.fleet import selectors as fleet
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView
 from apps.scheduling.waiting import gang_of
 from apps.workloads.models import Claim, Loan, Reservation
-from apps.workloads.policy.moves import ENDED
+from apps.workloads.selectors import lendable_shares
+from apps.workloads.services.ledger import LEAVING
 
 _RUNTIMES = {kind.value: kind for kind in RuntimeKind}
 _NO = frozenset({"", "0", "false", "no", "off"})
 # States in which a task's place can be taken from it.
 _EVICTABLE = frozenset({State.SCHEDULING, State.RUNNING, State.WAKING, State.SLEEPING})
-_LEAVING = frozenset({*ENDED, State.PENDING, State.STOPPING})
 
 Owned = Mapping[int, dict[str, int | None] | None]  # by card (row id), what each "task.attempt" uses
 
@@ -111,14 +111,15 @@ def _card_view(card: fleet.CardRow, holds: Collection[CardHold]) -> CardView:
 
 
 def _read_claims(held: _Held, owned: Owned, now: datetime) -> None:
-    lent = set(_live_loans().values_list("borrower_id", "card__card_id"))
-    lendable: frozenset[int] = frozenset()
+    loans = Loan.objects.filter(ended_at__isnull=True)
+    lent = set(loans.values_list("borrower_id", "card__card_id"))
+    lendable = set(lendable_shares().values_list("pk", flat=True))
     paused_since = now - timedelta(seconds=settings.PREEMPTION_PAUSE_S)
     before = 0
     for row in _live_claims():
         claim_id, node_id, attempt, since, share_id, card_id, percent = row[:7]
-        task_id, public_id, present, state, desired, preempted_at, generation, gpus, counted = row[7:16]
-        group_id, tenant_id, priority, preemptible, task_type, parallelism = row[16:]
+        task_id, public_id, state, preempted_at, generation, gpus, counted, leaving = row[7:15]
+        group_id, tenant_id, priority, preemptible, task_type, parallelism = row[15:]
         inference = task_type == TaskType.INFERENCE
         staged = parallelism == Parallelism.PIPELINE_PARALLEL
         if claim_id != before:  # a claim of several cards is a row of each
@@ -133,9 +134,6 @@ def _read_claims(held: _Held, owned: Owned, now: datetime) -> None:
                 living.several.add(tenant_id)
         if card_id is None:
             continue
-        leaving = (
-            attempt != present or state in _LEAVING or (state == State.DRAINING and desired == Desired.STOP)
-        )
         rested = preempted_at is None or preempted_at <= paused_since
         told = owned.get(card_id)
         held.cards[card_id].append(
@@ -150,7 +148,7 @@ def _read_claims(held: _Held, owned: Owned, now: datetime) -> None:
                 since=since,
                 sleeping=state == State.SLEEPING and not leaving,
                 lendable=share_id in lendable,
-                borrowed=(task_id, card_id) in lent,
+                borrowed=(claim_id, card_id) in lent,
                 measured_mb=None if told is None else told.get(f"{public_id}.{attempt}", 0),
                 leaving=leaving,
                 gang=gang_of(group_id, generation) if staged else "",
@@ -161,42 +159,34 @@ def _read_claims(held: _Held, owned: Owned, now: datetime) -> None:
 def _live_claims() -> Any:
     return (
         Claim.objects.filter(released_at__isnull=True)
-        .annotate(counted=ExpressionWrapper(~Q(task__ports=[]), output_field=BooleanField()))
+        .annotate(counted=_is(~Q(task__ports=[])), leaving=_is(LEAVING))
         .order_by("pk")
         .values_list(
             *("pk", "node_id", "attempt", "created_at", "cards__pk", "cards__card_id", "cards__percent"),
-            *("task_id", "task__public_id", "task__attempt", "task__state", "task__desired"),
-            *("task__preempted_at", "task__generation", "task__gpu_required", "counted", "task__group_id"),
+            *("task_id", "task__public_id", "task__state", "task__preempted_at", "task__generation"),
+            *("task__gpu_required", "counted", "leaving", "task__group_id"),
             *(f"task__group__{name}" for name in ("tenant_id", "priority", "preemptible")),
             *("task__group__task_type", "task__group__parallelism"),
         )
     )
 
 
-def _live_loans() -> Any:
-    return Loan.objects.filter(ended_at__isnull=True)
+def _is(condition: Q) -> ExpressionWrapper:
+    return ExpressionWrapper(condition, output_field=BooleanField())
 
 
 def _read_kept(held: _Held, now: datetime) -> None:
     kept = Reservation.cards.through.objects.filter(
         reservation__until__gt=now, reservation__task__state=State.PENDING
     )
-    names = ("tenant_id", "priority", "task_type", "parallelism")
-    for (
-        card_id,
-        task_id,
-        percent,
-        generation,
-        group_id,
-        tenant_id,
-        priority,
-        task_type,
-        parallelism,
-    ) in kept.values_list(
+    group = (f"reservation__task__group__{name}" for name in ("pk", "tenant_id", "priority", "task_type"))
+    rows = kept.values_list(
         *("card_id", "reservation__task_id", "reservation__percent", "reservation__task__generation"),
-        "reservation__task__group_id",
-        *(f"reservation__task__group__{name}" for name in names),
-    ):
+        *group,
+        "reservation__task__group__parallelism",
+    )
+    for card_id, task_id, percent, generation, *of_group in rows:
+        group_id, tenant_id, priority, task_type, parallelism = of_group
         staged = parallelism == Parallelism.PIPELINE_PARALLEL
         held.cards[card_id].append(
             CardHold(

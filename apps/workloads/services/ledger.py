@@ -13,6 +13,7 @@ from django.db.models import BooleanField, Count, Exists, ExpressionWrapper, F, 
 
 from agent.contract.states import Desired, Parallelism, State, TaskType
 from apps.fleet.models import Card, Node
+from apps.fleet.selectors import inference_cap
 from apps.tenants import redline
 from apps.tenants.models import TenantStatus
 from apps.workloads.models import CardClaim, Claim, Loan, Reservation, Task
@@ -100,18 +101,13 @@ def _lock_nodes(ids: Collection[int]) -> tuple[dict[int, str], dict[int, HeldNod
         .order_by("pk")
         .values_list("pk", "name", "cordoned", "host_ipc", "inference_cap")
     )
-    caps = _caps([row[0] for row in rows if row[4] is None])
+    present = Card.objects.filter(node__in=[row[0] for row in rows], present=True).values_list("node_id")
+    cards = dict(present.annotate(count=Count("pk")))
     held = {
-        pk: HeldNode(usable=not cordoned, host_ipc=ipc, inference_cap=caps.get(pk) if cap is None else cap)
+        pk: HeldNode(usable=not cordoned, host_ipc=ipc, inference_cap=inference_cap(cap, cards.get(pk, 0)))
         for pk, _, cordoned, ipc, cap in rows
     }
     return {row[0]: row[1] for row in rows}, held
-
-
-def _caps(ids: Collection[int]) -> dict[int, int]:
-    """Of nodes that name no cap of their own; one without cards has none (SCHED-06)."""
-    present = Card.objects.filter(node__in=ids, present=True).values_list("node_id")
-    return {pk: settings.INFERENCE_CAP_PER_GPU * count for pk, count in present.annotate(count=Count("pk"))}
 
 
 def _lock_cards(ids: Collection[int]) -> dict[int, HeldCard]:
