@@ -1,123 +1,79 @@
-"""The working copy of nodes and cards: what is left after each tentative placement.
+"""What is left of a card: the arithmetic of SCHED-04 and SCHED-05, once for one card and for many.
 
-Owns the arithmetic of SCHED-04 and SCHED-05. Never refuses anything: filters do.
+Owns the formulas only. They are elementwise: a `Held` has numbers, or arrays of them. Memory in MB.
 """
 
-from collections import Counter
-from copy import copy
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
 
-from agent.contract.states import TaskType
-from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserve, TaskView
+from apps.scheduling.policy.snapshot import CardHold
+
+# Fullness and its parts are whole numbers of a million, so that one card and many give equal figures.
+MILLION = 1_000_000
 
 
-class CardRoom:
-    """One card and what is promised on it by now. Change `holds` through `add` and `set` only.
+class Held(Protocol):
+    """A card with what is promised and held there; `reckon` fills the second half.
 
-    `promised_percent`: sum of the promises, a claim that has the card alone counts 100.
-    `largest_promise`: the largest one that the commitment still allows, in percent (SCHED-05).
-    `unpromised_mb`: total less the larger of what is promised and what is measured, so that a
-    stranger's memory counts and our own engine's is not counted twice; None = not known.
-    `free_mb`: that less the fixed and the relative reserve (SCHED-04); None = not known.
+    `claims_mb`: per owner the larger of promise and measured use; `foreign_mb`: of strangers, 0 where nobody
+    tells; `used_mb`: all that is measured; `known` 0 = total or use is not told. `total_mb` is 1 then.
     """
 
-    __slots__ = (
-        "_reserve",
-        "free_mb",
-        "holds",
-        "largest_promise",
-        "promised_percent",
-        "unpromised_mb",
-        "view",
-    )
+    promised: Any
+    claims_mb: Any
+    foreign_mb: Any
+    used_mb: Any
+    total_mb: Any
+    reserve_mb: Any
+    known: Any
 
-    def __init__(self, view: CardView, reserve: Reserve) -> None:
-        self.view = view
-        self.holds: list[CardHold] = list(view.holds)
-        self._reserve = reserve
-        self._reckon()
-
-    def add(self, hold: CardHold) -> None:
-        """Book one more claim."""
-        self.set([*self.holds, hold])
-
-    def set(self, holds: list[CardHold]) -> None:
-        """Hold this and nothing else."""
-        self.holds = holds
-        self._reckon()
-
-    def copy(self) -> "CardRoom":
-        """The same, to be changed apart."""
-        return copy(self)  # `holds` is never changed in place
-
-    def _reckon(self) -> None:
-        reserve, total, used = self._reserve, self.view.vram_total_mb, self.view.used_mb
-        promised = sum(
-            100 if hold.percent is None else hold.percent for hold in self.holds if not hold.borrowed
-        )
-        self.promised_percent = promised
-        self.largest_promise = max(0, 100 - round(reserve.ratio * 100) - promised)
-        self.unpromised_mb: int | None = None
-        self.free_mb: int | None = None
-        if total is not None and used is not None:
-            self.unpromised_mb = total - max(min(total, total * promised // 100), used)
-            self.free_mb = max(0, self.unpromised_mb - reserve.fixed_mb - int(total * reserve.ratio))
+    largest_promise: Any  # percent that may still be promised; below 0 = none at all
+    unpromised_mb: Any  # neither promised nor used; -1 = not known
+    free_mb: Any  # the same less the reserves; 0 where not known
+    free_percent: Any  # the largest promise whose memory is free; -1 = not known
+    start_percent: Any  # the largest share of the card of which more is free
+    fullness: Any  # 0..MILLION
 
 
-class NodeRoom:
-    """One node and what is left of it. `place` is its place in the order of ties."""
+def higher(first: Any, second: Any) -> Any:
+    """The larger of two, elementwise."""
+    return first + (second - first) * (second > first)
 
-    __slots__ = ("cards", "place", "ports", "siblings", "tasks", "version", "view")
 
-    def __init__(self, view: NodeView, place: int, reserve: Reserve) -> None:
-        self.view = view
-        self.place = place
-        self.cards = [CardRoom(card, reserve) for card in view.cards]
-        self.ports = set(view.ports)
-        self.siblings: Counter[int] = Counter(view.siblings)
-        self.tasks = sum(view.siblings.values())
-        self.version = 0
+def reckon(held: Held, limit: int) -> None:
+    """What is left; `limit` is how much of a card may be promised, in percent (SCHED-05)."""
+    total = held.total_mb
+    # Strangers' memory counts, our own is not counted twice; where the driver does not tell whose it is, all
+    # that is used stands against all that is promised (SCHED-04).
+    taken = higher(held.claims_mb + held.foreign_mb, held.used_mb)
+    left = higher(total - taken, 0)
+    held.largest_promise = limit - held.promised
+    held.unpromised_mb = (left + 1) * held.known - 1
+    held.free_mb = higher(left - held.reserve_mb, 0) * held.known
+    held.free_percent = ((held.unpromised_mb + 1) * 100 - 1) // total
+    held.start_percent = (held.unpromised_mb * 100 - 1) // total
+    held.fullness = (held.promised * 10_000 + MILLION - held.free_mb * MILLION // total) // 2
 
-    def copy(self) -> "NodeRoom":
-        """The same, to be changed apart."""
-        other = copy(self)
-        other.cards = [card.copy() for card in self.cards]
-        other.ports = set(self.ports)
-        other.siblings = Counter(self.siblings)
-        return other
 
-    def take(
-        self, task: TaskView, cards: list[CardRoom], *, borrowed: bool = False
-    ) -> tuple[tuple[int, int], ...]:
-        """Book a task that passed every filter; answers its (container port, host port)s."""
-        for card in cards:
-            card.add(
-                CardHold(
-                    task.tenant_id,
-                    None if task.whole_cards else task.percent,
-                    task.task_type == TaskType.INFERENCE,
-                    task_id=task.id,
-                    priority=task.priority,
-                    borrowed=borrowed,
-                )
-            )
-        ports = self._take_ports(task)
-        self.siblings[task.group_id] += 1
-        self.tasks += 1
-        self.version += 1
-        return ports
+class Sum(NamedTuple):
+    """What the holds of a card come to."""
 
-    def _take_ports(self, task: TaskView) -> tuple[tuple[int, int], ...]:
-        self.ports.update(host for _, host in task.ports if host)
-        first, count = self.view.port_first, self.view.port_last - self.view.port_first + 1
-        # Each attempt begins elsewhere in the range: a port that something else on the machine holds
-        # does not meet every rebuild.
-        step = (task.id * 7 + task.attempt * 61) % max(1, count)
-        chosen = []
-        for container, host in task.ports:
-            if not host:
-                while first + step in self.ports:
-                    step = (step + 1) % count
-                host = first + step
-                self.ports.add(host)
-            chosen.append((container, host))
-        return tuple(chosen)
+    promised: int  # percent; who has the card alone counts 100
+    claims_mb: int
+    other: bool  # work that is not inference
+
+
+def sum_up_holds(holds: Iterable[CardHold], total_mb: int) -> Sum:
+    """A borrower promises nothing (SHARE-04)."""
+    promised = claims = 0
+    other = False
+    for hold in holds:
+        percent = 100 if hold.percent is None else hold.percent
+        claim = 0
+        if not hold.borrowed:
+            claim = total_mb * percent // 100
+            promised += percent
+        measured = hold.measured_mb
+        claims += claim if measured is None or measured < claim else measured
+        other |= not hold.inference
+    return Sum(promised, claims, other)

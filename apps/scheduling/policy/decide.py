@@ -5,6 +5,7 @@ for the live tick, a dry run and simulation. Deterministic: equal snapshots give
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 
 from agent.contract.codes import Code, Reason, reason
@@ -12,8 +13,9 @@ from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.borrow import Borrowing
 from apps.scheduling.policy.fairness import Turns, Unit
 from apps.scheduling.policy.gang import Gangs, GangShort
-from apps.scheduling.policy.plan import Placed, Plan, sum_up
+from apps.scheduling.policy.plan import Placed, Plan
 from apps.scheduling.policy.preempt import Evictions
+from apps.scheduling.policy.reasons import reasons_of
 from apps.scheduling.policy.shapes import Alike, Shape, alike
 from apps.scheduling.policy.snapshot import Snapshot, TaskView
 
@@ -41,7 +43,9 @@ class Planner:
         self._fatal = fatal
         self._board = Board(snapshot)
         self._shapes: dict[Alike, Shape] = {}
-        self._sums: dict[Alike, list[Reason]] = {}
+        for task in snapshot.tasks:
+            with suppress(TypeError):  # a field that is no plain value is met again when its turn comes
+                self._shape(task).tasks += 1
         self._turns = Turns(snapshot)
         self._gangs = Gangs(self._board)
         self._borrowing = Borrowing(self._board)
@@ -69,7 +73,9 @@ class Planner:
             self._decide((task,), plan, now, self._place_if_free)
         return plan
 
-    def _decide(self, unit: Unit, plan: Plan, now: datetime, place: Callable[[Unit, Plan], None]) -> None:
+    def _decide(
+        self, unit: Unit, plan: Plan, now: datetime, place: Callable[[Unit, Plan, datetime], None]
+    ) -> None:
         if any(task.not_before is not None and task.not_before > now for task in unit):
             return
         suspended = self._snapshot.suspended.get(unit[0].tenant_id)
@@ -78,7 +84,7 @@ class Planner:
             return
         mark = self._board.mark()
         try:
-            place(unit, plan)
+            place(unit, plan, now)
         except self._fatal:
             raise
         except Exception as error:
@@ -86,19 +92,19 @@ class Planner:
             plan.broken.update({task.id: error for task in unit})
             plan.refusals.update({task.id: [reason(Code.INTERNAL)] for task in unit})
 
-    def _place_unit(self, unit: Unit, plan: Plan) -> None:
+    def _place_unit(self, unit: Unit, plan: Plan, now: datetime) -> None:
         why = self._place_gang(unit, plan) if unit[0].gang else self._place_one(unit[0], plan)
         if not why:
             return
         # Borrowing goes first: it costs nobody a running task, and a loan ends by itself (SHARE-04).
         if not unit[0].gang and self._borrow(unit[0], plan):
             return
-        preemptions = self._evictions.find(unit)
+        preemptions = self._evictions.find(unit, now)
         plan.preemptions += preemptions
         if not preemptions:
             plan.refusals.update({task.id: why for task in unit})
 
-    def _place_if_free(self, unit: Unit, plan: Plan) -> None:
+    def _place_if_free(self, unit: Unit, plan: Plan, _: datetime) -> None:
         for task in unit:
             why = self._place_one(task, plan)
             if why:
@@ -106,15 +112,14 @@ class Planner:
 
     def _place_one(self, task: TaskView, plan: Plan) -> list[Reason]:
         """Place a task, or say why it fits nowhere."""
-        key, shape = self._shape(task)
-        found = None if key in self._sums else shape.best(task)
+        shape = self._shape(task)
+        found = shape.best(task)
         if found is None:
-            if key not in self._sums:  # no node is left, and none will be in this decision
-                self._sums[key] = sum_up(shape.refused.values())
-            return self._sums[key]
-        room, chosen = found
-        cards = tuple(card.view.id for card in chosen)
-        self._book(task, room.place, cards, self._board.take(task, room.place, cards), plan)
+            return shape.why_not(task)
+        place, slots = found
+        ports = self._board.book(task, place, slots)
+        views = self._board.nodes[place].cards
+        self._book(task, place, tuple([views[slot].id for slot in slots]), ports, plan)
         return []
 
     def _place_gang(self, unit: Unit, plan: Plan) -> list[Reason]:
@@ -127,10 +132,10 @@ class Planner:
 
     def _short(self, found: GangShort) -> list[Reason]:
         short = reason(Code.GANG_SHORT, wanted=found.wanted, found=found.found)
-        refused = {} if found.stuck is None else self._shape(found.stuck)[1].refused
-        if not refused:  # every node has room for one of them, or some are not there to be placed
+        why = [] if found.stuck is None else reasons_of(self._board, found.stuck)
+        if not why:  # every node has room for one of them, or some are not there to be placed
             return [short]
-        first, *others = sum_up(refused.values())
+        first, *others = why
         return [first, short, *others]
 
     def _borrow(self, task: TaskView, plan: Plan) -> bool:
@@ -167,12 +172,13 @@ class Planner:
             )
         )
 
-    def _shape(self, task: TaskView) -> tuple[Alike, Shape]:
+    def _shape(self, task: TaskView) -> Shape:
         key = alike(task, self._board)
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = Shape(self._board, task, self._breathe)
-        return key, shape
+            shape = self._shapes[key] = Shape(self._board, self._breathe)
+            shape.tasks = 1
+        return shape
 
 
 def decide(snapshot: Snapshot, now: datetime) -> Plan:

@@ -7,9 +7,9 @@ from the decision. Room is judged as it is now, without what other waiting tasks
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from apps.scheduling.policy.ask import ShapeKey, shape_of
 from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.registry import Refused
-from apps.scheduling.policy.shapes import ShapeKey, shape_of
 from apps.scheduling.policy.snapshot import NodeView, Snapshot, TaskView
 
 
@@ -30,9 +30,8 @@ def judge_nodes(snapshot: Snapshot, tasks: Iterable[TaskView]) -> dict[int, list
     for task in tasks:
         key = shape_of(task)
         if key not in judged:
-            judged[key] = sorted(
-                (_judge(board, task, place) for place in range(len(board.rooms))), key=_order
-            )
+            words = (_judge(board, task, place) for place in range(len(board.nodes)))
+            judged[key] = sorted(words, key=_order)
         found[task.id] = judged[key]
     return found
 

@@ -1,6 +1,6 @@
 """What was decided: placements, and why the rest waits."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from agent.contract.codes import Code, Reason, reason
@@ -53,8 +53,7 @@ class Plan:
 
 
 def sum_up(refused: Iterable[Refused]) -> list[Reason]:
-    """Refusals of many nodes as a few reasons: InsufficientResources first (SCHED-10), then each
-    code with its number of nodes and the nearest miss, the most frequent first.
+    """Refusals of many nodes as a few reasons, as `told` has them.
 
     Nodes outside the tenant's scope do not exist for it and are not counted (TEN-09); where none is
     left the one reason is `no_node`.
@@ -68,8 +67,12 @@ def sum_up(refused: Iterable[Refused]) -> list[Reason]:
         best = nearest.get(one.code)
         if best is None or one.shortfall < best.shortfall:
             nearest[one.code] = one
-    if not counts:
-        return [reason(Code.NO_NODE)]
+    return told(counts, nearest) if counts else [reason(Code.NO_NODE)]
+
+
+def told(counts: Mapping[Code, int], nearest: Mapping[Code, Refused]) -> list[Reason]:
+    """InsufficientResources first (SCHED-10), then each code with its number of nodes and the nearest miss,
+    the most frequent first."""
     by_number = sorted(counts, key=lambda code: (-counts[code], code))
     return [
         reason(Code.INSUFFICIENT_RESOURCES, nodes=sum(counts.values())),

@@ -2,25 +2,27 @@
 
 Owns who may be evicted and the promise that nobody is evicted in vain: a victim is of strictly lower priority
 and allows it, its place is kept for whom it was taken for, and a task (a gang as a whole) that could not be
-placed even then evicts nobody. Who has room kept makes no second preemption.
+placed even then evicts nobody. Who has room kept makes no second preemption, and who
+made one lately only waits for those who leave anyway.
 """
 
 from collections import Counter
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 
+from apps.scheduling.policy.ask import ShapeKey, shape_of
 from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.clearing import Cleared, Company, Effort, Search, mover
 from apps.scheduling.policy.fairness import Unit
 from apps.scheduling.policy.plan import Preemption
 from apps.scheduling.policy.registry import Refused
-from apps.scheduling.policy.shapes import ShapeKey, shape_of
 from apps.scheduling.policy.snapshot import CardHold, TaskView
 
 # In one decision; who comes too late is asked again in the next one.
 QUESTIONS = 1_000
 SEARCHES = 64
 
-Kind = tuple[ShapeKey, int]  # tasks of one shape and priority are answered alike
+Kind = tuple[ShapeKey, int, bool]  # of one shape and priority, and whether they may evict now
 
 
 class _Held:
@@ -46,10 +48,11 @@ class Evictions:
         self._effort = Effort(QUESTIONS)
         self._held: _Held | None = None
         self._gone: frozenset[int] = frozenset()  # evicted by this decision
+        self._pause_since = datetime.max.replace(tzinfo=UTC)
         self._searches: dict[Kind, Search] = {}
         self._in_vain: set[frozenset[tuple[Kind, int]]] = set()
 
-    def find(self, unit: Unit) -> list[Preemption]:
+    def find(self, unit: Unit, now: datetime) -> list[Preemption]:
         """What must go for a task, or for all of a gang, that fits nowhere; empty = it waits. What is planned
         is booked: later ones of this decision do not get that room."""
         held = self._all_held()
@@ -57,8 +60,8 @@ class Evictions:
             return []
         if any(task.id in self._board.keep_room or not task.gpu_required for task in unit):
             return []
-        kinds = Counter((shape_of(task), task.priority) for task in unit)
-        key = frozenset(kinds.items())
+        self._pause_since = now - timedelta(seconds=self._board.snapshot.preemption_pause_s)
+        key = frozenset(Counter(self._kind(task) for task in unit).items())
         if key in self._in_vain:
             return []
         mark, gone = self._board.mark(), self._gone
@@ -101,7 +104,7 @@ class Evictions:
         return None
 
     def _clear(self, task: TaskView) -> Cleared | None:
-        kind = (shape_of(task), task.priority)
+        kind = self._kind(task)
         search = self._searches.get(kind)
         if search is None:
             if len(self._searches) >= SEARCHES:
@@ -111,6 +114,13 @@ class Evictions:
             if places:
                 self._searches[kind] = search
         return search.best(task, self._effort)
+
+    def _kind(self, task: TaskView) -> Kind:
+        return (shape_of(task), task.priority, self._rests(task))
+
+    def _rests(self, task: TaskView) -> bool:
+        """Whether others were evicted for it only lately."""
+        return task.made_room_at is not None and task.made_room_at > self._pause_since
 
     def _moves(self, hold: CardHold, task: TaskView) -> Company | None:
         if not self._may_evict(hold, task):
@@ -129,6 +139,8 @@ class Evictions:
             return False
         if hold.leaving:
             return True
+        if self._rests(task):
+            return False
         # What a sleeper was promised stays protected from tenants that it does not share with.
         protected = hold.sleeping and not self._board.snapshot.may_share(task.tenant_id, hold.tenant_id)
         return hold.preemptible and not protected

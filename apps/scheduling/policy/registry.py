@@ -1,24 +1,33 @@
 """The one list of filters and scores, in their order (SCHED-03).
 
-A plugin is a file in `filters/` or `scores/` that registers one function; adding one touches that
-file alone. `order` says where a filter stands: cheap and telling ones first.
-
-A filter takes (task, node, cards left by now, snapshot) and answers the cards that stay, or
-Refused. A score answers 0..1 for the cards chosen; a `by_group` one also depends on the task's
-group and must be highest where the node holds none of that group.
+A plugin is a file in `filters/` or `scores/`; adding one touches that file alone. Each is one elementwise
+expression: it is given one node (or card) with numbers, or many with arrays, and answers a truth (or a
+number) or an array of them. So it never says `not`, `and`, `or` about what it is given, but `^ True`, `&`,
+`|`; of the task (`Ask`) it may ask anything.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache
+from typing import Any
 
 from agent.contract.codes import Code
-from apps.scheduling.policy.capacity import CardRoom, NodeRoom
-from apps.scheduling.policy.snapshot import Snapshot, TaskView
 
 Value = str | int | float | bool | None
+
+
+class Of(Enum):
+    """What a filter looks at, one at a time. Facts do not change while one decision is made, and are asked
+    once for all nodes or cards that have the same (`facts.py`)."""
+
+    NODE_FACTS = "node facts"
+    NODE = "node"
+    CARD_FACTS = "card facts"
+    CARD = "card"
+    CARDS = "cards"  # all of a node together: (ask, their models, which are left) -> which stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,43 +40,106 @@ class Refused:
     shortfall: float = 0.0
 
 
-Check = Callable[[TaskView, NodeRoom, list[CardRoom], Snapshot], "list[CardRoom] | Refused"]
-Measure = Callable[[TaskView, NodeRoom, list[CardRoom]], float]
+def _always(_: Any) -> bool:
+    return True
+
+
+def _no_numbers(*_: Any) -> Mapping[str, Value]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
+    """`fits(ask, thing)`. `empties`: it refuses a node only when it leaves no card at all; any other filter
+    of cards does when fewer are left than the task needs. `applies(ask)`: whether it is asked for the task.
+    `covered`: another one refuses all that this does; it is asked only to tell why.
+    `short(ask, thing)`: by how much it is missed, elementwise. `tell(ask, node, card, left)`: the numbers of
+    a refusal, of one node and its nearest card (None = a filter of nodes) with `left` cards staying."""
+
     name: str
     order: int
-    check: Check
+    code: Callable[[Any], Code]
+    of: Of
+    fits: Callable[..., Any]
+    empties: bool
+    covered: bool
+    applies: Callable[[Any], bool]
+    short: Callable[[Any, Any], Any] | None
+    tell: Callable[..., Mapping[str, Value]]
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
+    """`measure(ask, node, chosen)` answers 0..1, elementwise; the cards chosen come as one. `applies(ask)`:
+    whether it has a word to say about the task."""
+
     name: str
-    measure: Measure
-    by_group: bool
+    measure: Callable[[Any, Any, Any], Any]
+    applies: Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """A preference that looks at who else is there: `measure(task, node, beside)` answers 0..1 for one node
+    and is 1 where nobody is. `beside`: the nodes that hold others of its gang; `gang`: it speaks of gangs
+    only."""
+
+    name: str
+    measure: Callable[[Any, Any, Any], float]
+    gang: bool
 
 
 _filters: dict[str, Filter] = {}
 _scores: dict[str, Score] = {}
+_companies: dict[str, Company] = {}
 
 
-def filter_plugin(name: str, *, order: int) -> Callable[[Check], Check]:
-    """Register a filter; a lower `order` is asked first."""
+def named(node: Any, card: Any) -> dict[str, Value]:
+    """Which card of which node a refusal tells of."""
+    return {"node": node.view.name, "card": card.view.index}
 
-    def register(check: Check) -> Check:
-        _filters[name] = Filter(name, order, check)
-        return check
+
+def filter_plugin(
+    name: str,
+    *,
+    order: int,
+    code: Code | Callable[[Any], Code],
+    of: Of,
+    empties: bool = False,
+    covered: bool = False,
+    applies: Callable[[Any], bool] = _always,
+    short: Callable[[Any, Any], Any] | None = None,
+    tell: Callable[..., Mapping[str, Value]] = _no_numbers,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a filter; a lower `order` is asked first. The fields are those of `Filter`."""
+
+    def register(fits: Callable[..., Any]) -> Callable[..., Any]:
+        of_ask = (lambda _: code) if isinstance(code, Code) else code
+        _filters[name] = Filter(name, order, of_ask, of, fits, empties, covered, applies, short, tell)
+        return fits
 
     return register
 
 
-def score_plugin(name: str, *, by_group: bool = False) -> Callable[[Measure], Measure]:
+def score_plugin(
+    name: str, *, applies: Callable[[Any], bool] = _always
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a score."""
 
-    def register(measure: Measure) -> Measure:
-        _scores[name] = Score(name, measure, by_group)
+    def register(measure: Callable[..., Any]) -> Callable[..., Any]:
+        _scores[name] = Score(name, measure, applies)
+        return measure
+
+    return register
+
+
+def company_plugin(
+    name: str, *, gang: bool = False
+) -> Callable[[Callable[..., float]], Callable[..., float]]:
+    """Register a preference about company."""
+
+    def register(measure: Callable[..., float]) -> Callable[..., float]:
+        _companies[name] = Company(name, measure, gang)
         return measure
 
     return register
@@ -83,6 +155,12 @@ def load_scores() -> tuple[Score, ...]:
     """All scores, by name."""
     _import_all("scores")
     return tuple(sorted(_scores.values(), key=lambda plugin: plugin.name))
+
+
+def load_companies() -> tuple[Company, ...]:
+    """All preferences about company, by name."""
+    _import_all("scores")
+    return tuple(sorted(_companies.values(), key=lambda plugin: plugin.name))
 
 
 @cache

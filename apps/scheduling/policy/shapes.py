@@ -1,61 +1,34 @@
 """Tasks that every node answers alike, and the nodes that would take them, best first.
 
-Owns the grouped method: filters run once per shape and node, not once per task; a placement only
-has the node it touched looked at again. Capacity only shrinks within one decision, so a node that
-refused once is out for good.
+Owns the grouped method: all nodes are asked at once per shape, not per task; a placement only has the node
+that it touched looked at again, and only when it is the best one left. Capacity only shrinks within one
+decision, so a node that refused once is out for good.
 """
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from agent.contract.states import TaskType
+from agent.contract.codes import Reason
+from apps.scheduling.policy.ask import ShapeKey, shape_of
 from apps.scheduling.policy.board import Board
-from apps.scheduling.policy.capacity import CardRoom, NodeRoom
-from apps.scheduling.policy.registry import Refused
+from apps.scheduling.policy.reasons import reasons_of
 from apps.scheduling.policy.snapshot import TaskView
 
-# A shape that is asked again looks at this many of the nodes that others touched meanwhile. More
-# would only sharpen the order among them: room is checked again before a node is taken.
-CATCH_UP = 32
+# Nodes kept for a shape beyond one for each of its tasks.
+SPARE = 8
+
+# A shape that is asked again looks at the nodes that others touched meanwhile, where they are no more than
+# this. More would only sharpen the order among them: room is checked again before a node is taken.
+CATCH_UP = 8
 
 # Nodes compared for one task where its group's replicas already stand on the best ones.
 COMPARE = 64
 
-
-@dataclass(frozen=True, slots=True)
-class ShapeKey:
-    """All that filters and group-free scores read of a task."""
-
-    tenant_id: int
-    task_type: TaskType
-    gpu_required: int
-    gpu_type: str
-    memory_mb: int | None
-    percent: int | None
-    engine: str
-    has_command: bool
-    ports: tuple[tuple[int, int], ...]
-    refused_by: frozenset[str]
-
-
-def shape_of(task: TaskView) -> ShapeKey:
-    """The shape of a task."""
-    return ShapeKey(
-        task.tenant_id,
-        task.task_type,
-        task.gpu_required,
-        task.gpu_type,
-        task.memory_mb,
-        task.percent,
-        task.engine,
-        task.has_command,
-        task.ports,
-        task.refused_by,
-    )
-
-
 Alike = tuple[ShapeKey, int]
+
+# (-score without company, place, the node's version then, the cards' places in the node)
+Entry = tuple[float, int, int, tuple[int, ...]]
+UNASKED = -1  # the version of an entry whose node was not asked alone
 
 
 def alike(task: TaskView, board: Board) -> Alike:
@@ -65,64 +38,104 @@ def alike(task: TaskView, board: Board) -> Alike:
 
 
 class Shape:
-    """The nodes that take one shape of task, best first."""
+    """The nodes that take one shape of task, best first. `tasks` is how many of it may come."""
 
-    def __init__(self, board: Board, sample: TaskView, breathe: Callable[[], None]) -> None:
+    __slots__ = ("_all", "_board", "_breathe", "_heap", "_latest", "_reasons", "_seen", "tasks")
+
+    def __init__(self, board: Board, breathe: Callable[[], None]) -> None:
+        self.tasks = 0
         self._board = board
-        self._sample = sample
-        self._heap: list[tuple[float, int, int]] = []  # (-score, node's place, node's version)
-        self.refused: dict[int, Refused] = {}  # by the node's place
-        # node's place -> its version when it was last judged, and the cards it would give
-        self._judged: dict[int, tuple[int, list[CardRoom]]] = {}
-        self._seen = len(board.touched)
-        for room in board.rooms:
-            self._judge(room)
-            if not room.place % 256:
-                breathe()
+        self._breathe = breathe
+        self._heap: list[Entry] | None = None
+        self._all = False  # the heap holds every node that takes it
+        self._latest: dict[int, int] = {}  # place -> the version of its latest entry, where there are several
+        self._seen = 0
+        self._reasons: list[Reason] | None = None
 
-    def _judge(self, room: NodeRoom) -> None:
-        place = room.place
-        if place in self.refused or (place in self._judged and self._judged[place][0] == room.version):
-            return
-        cards = self._board.judge_room(self._sample, room)
-        if isinstance(cards, Refused):
-            self.refused[place] = cards
-        else:
-            self._judged[place] = (room.version, cards)
-            score = self._board.score(self._sample, room, cards, by_group=False)
-            heapq.heappush(self._heap, (-score, place, room.version))
+    def best(self, task: TaskView) -> tuple[int, tuple[int, ...]] | None:
+        """(Place, the cards' places in the node) for one task of this shape, None where no node takes it.
 
-    def best(self, task: TaskView) -> tuple[NodeRoom, list[CardRoom]] | None:
-        """The node for one task of this shape, None where no node takes it.
-
-        The heap knows what a node is worth without regard to the task's group, which is the most it
-        can be; so nodes are taken off it until none left can beat the best one found, or enough
-        were compared.
+        The heap knows what a node is worth without company, which is the most it can be; so nodes are taken
+        off it until none left can beat the best one found, or enough were compared.
         """
-        self._catch_up()
-        best: tuple[float, int, NodeRoom, list[CardRoom]] | None = None
-        looked_at: list[tuple[float, int, int]] = []
-        while self._heap and len(looked_at) < COMPARE:
-            most, place, version = self._heap[0]
-            if best is not None and (most, place) >= (best[0], best[1]):
-                break
-            heapq.heappop(self._heap)
-            room = self._board.rooms[place]
-            if version != room.version:
-                self._judge(room)
-                continue
-            cards = self._judged[place][1]
-            looked_at.append((most, place, version))
-            score = -self._board.score(task, room, cards, by_group=True)
-            if best is None or (score, place) < (best[0], best[1]):
-                best = (score, place, room, cards)
-        for entry in looked_at:
-            heapq.heappush(self._heap, entry)
-        return None if best is None else (best[2], best[3])
+        if self._reasons is not None:
+            return None
+        if self._heap is None:
+            heap = self._fill(task)
+        else:
+            heap = self._heap
+            self._catch_up(task, heap)
+        found = self._pick(task, heap)
+        if found is None and not self._all:
+            found = self._pick(task, self._fill(task))
+        return found
 
-    def _catch_up(self) -> None:
-        touched = self._board.touched
-        recent = set(touched[max(self._seen, len(touched) - CATCH_UP) :])
+    def why_not(self, task: TaskView) -> list[Reason]:
+        """Why no node takes it: asked once, for room does not grow in a decision."""
+        if self._reasons is None:
+            self._reasons = reasons_of(self._board, task)
+        return self._reasons
+
+    def _fill(self, task: TaskView) -> list[Entry]:
+        self._breathe()
+        board = self._board
+        most = self.tasks + SPARE
+        fits = board.find(task, most)
+        versions = board.versions
+        self._all = len(fits.places) < most
+        heap: list[Entry] = [
+            (-score, place, versions[place] if slot >= 0 else UNASKED, (slot,))
+            for place, score, slot in zip(fits.places, fits.scores, fits.slots, strict=True)
+        ]
+        heapq.heapify(heap)
+        self._heap = heap
+        self._latest.clear()
+        self._seen = len(board.touched)
+        return heap
+
+    def _pick(self, task: TaskView, heap: list[Entry]) -> tuple[int, tuple[int, ...]] | None:
+        board, versions = self._board, self._board.versions
+        best: tuple[float, int] | None = None
+        chosen = None
+        looked_at: list[Entry] = []
+        while heap and len(looked_at) < COMPARE:
+            entry = heap[0]
+            worth, place, version, slots = entry
+            if best is not None and (worth, place) >= best:
+                break
+            now = versions[place]
+            if version != now:
+                if self._latest.get(place) == now:
+                    heapq.heappop(heap)  # there is a newer entry
+                    continue
+                found = board.fit(task, place)
+                if found is None:
+                    heapq.heappop(heap)
+                else:
+                    heapq.heapreplace(heap, (-found[0], place, now, found[1]))
+                    self._latest[place] = now
+                continue
+            company = board.company(task, place)
+            if not company and not looked_at:
+                return place, slots
+            looked_at.append(heapq.heappop(heap))
+            if best is None or (worth - company, place) < best:
+                best, chosen = (worth - company, place), (place, slots)
+        for entry in looked_at:
+            heapq.heappush(heap, entry)
+        return chosen
+
+    def _catch_up(self, task: TaskView, heap: list[Entry]) -> None:
+        board = self._board
+        touched, seen = board.touched, self._seen
         self._seen = len(touched)
-        for place in sorted(recent):
-            self._judge(self._board.rooms[place])
+        if not 0 < len(touched) - seen <= CATCH_UP:
+            return
+        question = board.question(task)
+        for place in sorted(set(touched[seen:])):
+            now = board.versions[place]
+            if self._latest.get(place) != now and question.is_possible(place):
+                found = board.fit(task, place)
+                self._latest[place] = now
+                if found is not None:
+                    heapq.heappush(heap, (-found[0], place, now, found[1]))

@@ -70,7 +70,10 @@ def test_each_node_says_its_first_refusal_with_numbers(member, group, tenant):
         "off": ("node_offline", {}),
         "closed": ("node_cordoned", {}),
         "amd": ("gpu_type_mismatch", {"wanted": "RTX 4090"}),
-        "small": ("vram_short", {"wanted_mb": 20000, "free_mb": 3100}),
+        "small": (
+            "vram_short",
+            {"wanted_mb": 20000, "free_mb": 3100, "short_mb": 16900, "node": "small", "card": 0},
+        ),
         "taken": ("cards_short", {"wanted": 1, "free": 0}),
         "fits": ("fits", {}),
     }
@@ -84,14 +87,14 @@ def test_each_node_says_its_first_refusal_with_numbers(member, group, tenant):
         assert secret not in said
 
 
-def test_a_red_line_is_told_as_cards_that_are_not_free(member, group, tenant):
+def test_a_red_line_is_told_without_whose_it_is(member, group, tenant):
     other, node = factories.make_tenant(), factories.make_node("shared")
     theirs = factories.make_task(factories.make_group(other, gpu_memory_utilization=10), node=node, attempt=1)
     factories.make_claim(theirs, node, percent=10)
     group.gpu_memory_utilization = 20
     group.save()
     factories.make_task(group)
-    assert words(only(member, group)) == {"shared": ("cards_short", {"wanted": 1, "free": 0})}
+    assert words(only(member, group)) == {"shared": ("red_line", {})}
 
 
 def test_an_operator_sees_every_node(operator, group):
@@ -221,8 +224,6 @@ def test_the_answer_has_its_shape_and_speaks_both_languages(api_client, member, 
 
 def test_every_advice_and_every_filters_word_has_a_sentence():
     assert {code for code in ADVICE.values() if code not in texts.TEXTS} == set()
-    sources = [plugin.check.__code__.co_filename for plugin in load_filters()]
-    codes = {
-        code for name in sources for code in re.findall(r"Refused\(\s*Code\.(\w+)", Path(name).read_text())
-    }
+    sources = [plugin.fits.__code__.co_filename for plugin in load_filters()]
+    codes = {code for name in sources for code in re.findall(r"Code\.([A-Z_]+)", Path(name).read_text())}
     assert codes and {code for code in codes if f"here_{code.lower()}" not in texts.TEXTS} == set()

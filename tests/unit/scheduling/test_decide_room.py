@@ -17,7 +17,15 @@ def test_free_is_total_less_used_less_both_reserves(estimate, taken):
 
     assert (1 in places(plan)) == taken
     if not taken:
-        assert plan.refusals[1][1] == reason(Code.VRAM_SHORT, nodes=1, wanted_mb=21_101, free_mb=21_100)
+        assert plan.refusals[1][1] == reason(
+            Code.VRAM_SHORT,
+            nodes=1,
+            wanted_mb=21_101,
+            free_mb=21_100,
+            short_mb=1,
+            node="n001",
+            card=1,
+        )
 
 
 @pytest.mark.req("SCHED-04")
@@ -41,7 +49,7 @@ def test_the_growth_of_our_own_engine_is_not_counted_twice():
 def test_use_beyond_the_promise_counts_too():
     greedy = card(1, hold(percent=40), used_mb=14_400)  # 60 %
 
-    assert 1 in places(one(task(1, percent=40), node(1, greedy)))
+    assert 1 in places(one(task(1, percent=40, engine="llamacpp"), node(1, greedy)))
     assert Code.VRAM_SHORT in codes(one(task(1, percent=41), node(1, greedy)))
 
 
@@ -59,7 +67,9 @@ def test_unknown_memory_is_never_taken_for_free(fields, asked):
 def test_an_estimate_above_its_own_promise_is_refused_with_the_promise():
     plan = one(task(1, percent=10, memory_mb=5_000), node(1, card(1)))
 
-    assert plan.refusals[1][1] == reason(Code.VRAM_SHORT, nodes=1, wanted_mb=5_000, free_mb=2_400)
+    assert plan.refusals[1][1] == reason(
+        Code.VRAM_SHORT, nodes=1, wanted_mb=5_000, free_mb=2_400, short_mb=2_600, node="n001", card=1
+    )
 
 
 def test_an_estimate_is_split_over_the_cards():
@@ -76,7 +86,15 @@ def test_the_nearest_miss_of_many_nodes_is_told():
 
     assert plan.refusals[1] == [
         reason(Code.INSUFFICIENT_RESOURCES, nodes=3),
-        reason(Code.VRAM_SHORT, nodes=3, wanted_mb=20_000, free_mb=16_100),
+        reason(
+            Code.VRAM_SHORT,
+            nodes=3,
+            wanted_mb=20_000,
+            free_mb=16_100,
+            short_mb=3_900,
+            node="n002",
+            card=2,
+        ),
     ]
 
 

@@ -44,6 +44,9 @@ def node(number: int, *cards: CardView, **fields: Any) -> NodeView:
         "engines": frozenset({"vllm", "llamacpp"}),
         "open_to": None,
         "cards": cards,
+        "cpu_percent": 10.0,
+        "memory_percent": 20.0,
+        "disk_percent": 30.0,
     }
     return NodeView(**{**values, **fields})
 

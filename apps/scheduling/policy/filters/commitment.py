@@ -1,21 +1,30 @@
 """Promises on a card stay within 100 less the reserve; without a promise the card is taken alone
 (SCHED-05); several cards are always whole ones (SCHED-07)."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from agent.contract.codes import Code
-from apps.scheduling.policy.capacity import CardRoom, NodeRoom
-from apps.scheduling.policy.registry import Refused, filter_plugin
-from apps.scheduling.policy.snapshot import Snapshot, TaskView
+from apps.scheduling.policy.ask import Ask
+from apps.scheduling.policy.lanes import CardLanes, NodeLanes
+from apps.scheduling.policy.registry import Of, Value, filter_plugin, named
 
 
-@filter_plugin("commitment", order=90)
-def check(
-    task: TaskView, node: NodeRoom, cards: list[CardRoom], snapshot: Snapshot
-) -> list[CardRoom] | Refused:
-    if task.whole_cards or task.percent is None:
-        left = [card for card in cards if not card.holds]
-    else:
-        left = [card for card in cards if card.largest_promise >= task.percent]
-    wanted = task.gpu_required
-    if len(left) < wanted:
-        return Refused(Code.CARDS_SHORT, {"wanted": wanted, "free": len(left)}, wanted - len(left))
-    return left
+def _code(ask: Ask) -> Code:
+    return Code.CARDS_SHORT if ask.whole else Code.COMMITMENT_FULL
+
+
+def _short(ask: Ask, card: CardLanes) -> Any:
+    return ask.promise - card.largest_promise
+
+
+def _tell(ask: Ask, node: NodeLanes, card: CardLanes, left: int) -> Mapping[str, Value]:
+    if ask.whole:
+        return {"wanted": ask.cards, "free": left}
+    largest = max(0, card.largest_promise)
+    return {"wanted_percent": ask.percent, "largest_percent": largest, **named(node, card)}
+
+
+@filter_plugin("commitment", order=90, code=_code, of=Of.CARD, short=_short, tell=_tell)
+def fits(ask: Ask, card: CardLanes) -> Any:
+    return card.alone if ask.whole else card.largest_promise >= ask.promise

@@ -1,13 +1,11 @@
 """A node that an operator closed for new work takes none (LIFE-09)."""
 
 from agent.contract.codes import Code
-from apps.scheduling.policy.capacity import CardRoom, NodeRoom
-from apps.scheduling.policy.registry import Refused, filter_plugin
-from apps.scheduling.policy.snapshot import Snapshot, TaskView
+from apps.scheduling.policy.ask import Ask
+from apps.scheduling.policy.facts import NodeFacts
+from apps.scheduling.policy.registry import Of, filter_plugin
 
 
-@filter_plugin("cordoned", order=30)
-def check(
-    task: TaskView, node: NodeRoom, cards: list[CardRoom], snapshot: Snapshot
-) -> list[CardRoom] | Refused:
-    return Refused(Code.NODE_CORDONED) if node.view.cordoned else cards
+@filter_plugin("cordoned", order=30, code=Code.NODE_CORDONED, of=Of.NODE_FACTS)
+def fits(ask: Ask, node: NodeFacts) -> bool:
+    return not node.cordoned

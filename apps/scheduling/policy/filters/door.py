@@ -1,16 +1,11 @@
 """A node that the gateway can't reach takes no inference: nobody could call it there (AGENT-16)."""
 
 from agent.contract.codes import Code
-from agent.contract.states import TaskType
-from apps.scheduling.policy.capacity import CardRoom, NodeRoom
-from apps.scheduling.policy.registry import Refused, filter_plugin
-from apps.scheduling.policy.snapshot import Snapshot, TaskView
+from apps.scheduling.policy.ask import Ask
+from apps.scheduling.policy.facts import NodeFacts
+from apps.scheduling.policy.registry import Of, filter_plugin
 
 
-@filter_plugin("door", order=35)
-def check(
-    task: TaskView, node: NodeRoom, cards: list[CardRoom], snapshot: Snapshot
-) -> list[CardRoom] | Refused:
-    if task.task_type == TaskType.INFERENCE and not node.view.reachable:
-        return Refused(Code.DOOR_CLOSED)
-    return cards
+@filter_plugin("door", order=35, code=Code.DOOR_CLOSED, of=Of.NODE_FACTS)
+def fits(ask: Ask, node: NodeFacts) -> bool:
+    return node.reachable or not ask.inference

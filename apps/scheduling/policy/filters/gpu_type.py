@@ -5,12 +5,13 @@ The type is compared word by word, without regard to case and to the maker's own
 """
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 from agent.contract.codes import Code
-from apps.scheduling.policy.capacity import CardRoom, NodeRoom
-from apps.scheduling.policy.registry import Refused, filter_plugin
-from apps.scheduling.policy.snapshot import Snapshot, TaskView
+from apps.scheduling.policy.ask import Ask
+from apps.scheduling.policy.facts import CardFacts
+from apps.scheduling.policy.registry import Of, Value, filter_plugin
 
 _MAKERS = frozenset({"nvidia", "geforce", "amd", "radeon", "instinct", "tesla", "quadro", "ascend", "hygon"})
 
@@ -22,12 +23,18 @@ def words(name: str) -> tuple[str, ...]:
     return tuple(word for word in found if word not in _MAKERS) or tuple(found)
 
 
-@filter_plugin("gpu_type", order=50)
-def check(
-    task: TaskView, node: NodeRoom, cards: list[CardRoom], snapshot: Snapshot
-) -> list[CardRoom] | Refused:
-    if not task.gpu_type or not task.gpu_required:
-        return cards
-    wanted = words(task.gpu_type)
-    left = [card for card in cards if words(card.view.model) == wanted]
-    return left or Refused(Code.GPU_TYPE_MISMATCH, {"wanted": task.gpu_type})
+def _tell(ask: Ask, node: object, card: object, left: int) -> Mapping[str, Value]:
+    return {"wanted": ask.gpu_type}
+
+
+@filter_plugin(
+    "gpu_type",
+    order=50,
+    code=Code.GPU_TYPE_MISMATCH,
+    of=Of.CARD_FACTS,
+    empties=True,
+    applies=lambda ask: bool(ask.gpu_type),
+    tell=_tell,
+)
+def fits(ask: Ask, card: CardFacts) -> bool:
+    return words(card.model) == words(ask.gpu_type)

@@ -1,27 +1,43 @@
 """The host ports that were named are free there, and the node's range has room for the others
 (SVC-04)."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from agent.contract.codes import Code
-from apps.scheduling.policy.capacity import CardRoom, NodeRoom
-from apps.scheduling.policy.registry import Refused, filter_plugin
-from apps.scheduling.policy.snapshot import Snapshot, TaskView
+from apps.scheduling.policy.ask import Ask
+from apps.scheduling.policy.lanes import NodeLanes
+from apps.scheduling.policy.registry import Of, Value, filter_plugin
 
 
-@filter_plugin("host_ports", order=120)
-def check(
-    task: TaskView, node: NodeRoom, cards: list[CardRoom], snapshot: Snapshot
-) -> list[CardRoom] | Refused:
-    if not task.ports:
-        return cards
-    named: set[int] = set()
-    for _, port in task.ports:
-        if port in node.ports or port in named:
-            return Refused(Code.PORT_TAKEN, {"port": port})
-        if port:
-            named.add(port)
-    wanted = sum(1 for _, host in task.ports if not host)
-    first, last = node.view.port_first, node.view.port_last
-    held = sum(1 for port in node.ports | named if first <= port <= last)
-    if wanted > last - first + 1 - held:
-        return Refused(Code.PORTS_EXHAUSTED)
-    return cards
+def _tell(ask: Ask, node: NodeLanes, card: None, left: int) -> Mapping[str, Value]:
+    named = ask.named_ports
+    return {"port": next(port for port in named if named.count(port) > 1 or not node.has_free(port))}
+
+
+@filter_plugin(
+    "named_ports",
+    order=120,
+    code=Code.PORT_TAKEN,
+    of=Of.NODE,
+    applies=lambda ask: bool(ask.named_ports),
+    tell=_tell,
+)
+def are_named_free(ask: Ask, node: NodeLanes) -> Any:
+    named = set(ask.named_ports)
+    free: Any = len(named) == len(ask.named_ports)
+    for port in named:
+        free = free & node.has_free(port)
+    return free
+
+
+@filter_plugin(
+    "port_range",
+    order=121,
+    code=Code.PORTS_EXHAUSTED,
+    of=Of.NODE,
+    applies=lambda ask: ask.any_ports > 0,
+)
+def fits(ask: Ask, node: NodeLanes) -> Any:
+    inside = sum(1 * ((port >= node.port_first) & (port <= node.port_last)) for port in ask.named_ports)
+    return node.ports_left >= ask.any_ports + inside

@@ -1,15 +1,25 @@
-"""Inference and other work never share a card (SCHED-08)."""
+"""Inference and other work never share a card (SCHED-08). Who needs a card alone shares none."""
 
-from agent.contract.states import TaskType
-from apps.scheduling.policy.capacity import CardRoom, NodeRoom
-from apps.scheduling.policy.registry import Refused, filter_plugin
-from apps.scheduling.policy.snapshot import Snapshot, TaskView
+from collections.abc import Mapping
+from typing import Any
+
+from agent.contract.codes import Code
+from apps.scheduling.policy.ask import Ask
+from apps.scheduling.policy.lanes import CardLanes, NodeLanes
+from apps.scheduling.policy.registry import Of, Value, filter_plugin
 
 
-@filter_plugin("kinds", order=80)
-def check(
-    task: TaskView, node: NodeRoom, cards: list[CardRoom], snapshot: Snapshot
-) -> list[CardRoom] | Refused:
-    inference = task.task_type == TaskType.INFERENCE
-    # `commitment` counts what is left.
-    return [card for card in cards if all(hold.inference == inference for hold in card.holds)]
+def _tell(ask: Ask, node: NodeLanes, card: CardLanes, left: int) -> Mapping[str, Value]:
+    return {"wanted": ask.cards, "free": left}
+
+
+@filter_plugin(
+    "kinds",
+    order=80,
+    code=Code.CARDS_SHORT,
+    of=Of.CARD,
+    applies=lambda ask: not ask.whole,
+    tell=_tell,
+)
+def fits(ask: Ask, card: CardLanes) -> Any:
+    return card.without_other

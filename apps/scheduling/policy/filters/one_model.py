@@ -1,25 +1,29 @@
 """Several cards for one engine are of one vendor and model (SCHED-07)."""
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from agent.contract.codes import Code
-from apps.scheduling.policy.capacity import CardRoom, NodeRoom
-from apps.scheduling.policy.registry import Refused, filter_plugin
-from apps.scheduling.policy.snapshot import Snapshot, TaskView
+from apps.scheduling.policy.ask import Ask
+from apps.scheduling.policy.registry import Of, Value, filter_plugin
 
 
-@filter_plugin("one_model", order=110)
-def check(
-    task: TaskView, node: NodeRoom, cards: list[CardRoom], snapshot: Snapshot
-) -> list[CardRoom] | Refused:
-    wanted = task.gpu_required
-    if wanted <= 1:
-        return cards
-    counts = Counter((card.view.vendor, card.view.model) for card in cards)
-    # the least plentiful kind that suffices leaves the larger set whole; by name where they tie
-    fitting = sorted((count, kind) for kind, count in counts.items() if count >= wanted)
-    if not fitting:
-        most = max(counts.values(), default=0)
-        return Refused(Code.CARDS_SHORT, {"wanted": wanted, "free": most}, wanted - most)
-    chosen = fitting[0][1]
-    return [card for card in cards if (card.view.vendor, card.view.model) == chosen]
+def _tell(ask: Ask, node: object, card: object, left: int) -> Mapping[str, Value]:
+    return {"wanted": ask.cards, "free": left}
+
+
+@filter_plugin(
+    "one_model",
+    order=110,
+    code=Code.CARDS_SHORT,
+    of=Of.CARDS,
+    applies=lambda ask: ask.cards > 1,
+    tell=_tell,
+)
+def fits(ask: Ask, models: Sequence[Any], left: Sequence[Any]) -> list[Any]:
+    """Those that stay of each card: it is left, and so are enough of its model."""
+    return [
+        mine
+        & (sum(1 * (other & (model == its)) for its, other in zip(models, left, strict=True)) >= ask.cards)
+        for model, mine in zip(models, left, strict=True)
+    ]

@@ -1,24 +1,21 @@
 """Whether the node's runtime can run this kind of work (AGENT-03).
 
 The process runtime starts catalog engines by our own command lines only, and those alone that its
-agent reports; Docker runs any image.
+agent reports; Docker runs any image. An engine that needs cards does not go without.
 """
 
 from agent.contract.codes import Code
-from agent.contract.states import RuntimeKind, TaskType
-from apps.scheduling.policy.capacity import CardRoom, NodeRoom
-from apps.scheduling.policy.registry import Refused, filter_plugin
-from apps.scheduling.policy.snapshot import Snapshot, TaskView
+from agent.contract.states import RuntimeKind
+from apps.scheduling.policy.ask import Ask
+from apps.scheduling.policy.facts import NodeFacts
+from apps.scheduling.policy.registry import Of, filter_plugin
 
 
-@filter_plugin("runtime_can", order=40)
-def check(
-    task: TaskView, node: NodeRoom, cards: list[CardRoom], snapshot: Snapshot
-) -> list[CardRoom] | Refused:
-    runtime = node.view.runtime
-    if runtime == RuntimeKind.DOCKER:
-        return cards
-    ours = task.task_type == TaskType.INFERENCE and not task.has_command
-    if runtime == RuntimeKind.PROCESS and ours and task.engine in node.view.engines:
-        return cards
-    return Refused(Code.RUNTIME_CANNOT)
+@filter_plugin("runtime_can", order=40, code=Code.RUNTIME_CANNOT, of=Of.NODE_FACTS)
+def fits(ask: Ask, node: NodeFacts) -> bool:
+    ours = not ask.has_command
+    if ours and ask.engine is not None and not ask.cards and "cpu" not in ask.engine.vendors:
+        return False
+    if node.runtime == RuntimeKind.DOCKER:
+        return True
+    return node.runtime == RuntimeKind.PROCESS and ours and ask.inference and ask.engine_name in node.engines

@@ -1,10 +1,12 @@
 """Replicas of one group go to different nodes, so that one machine takes fewer of them along."""
 
-from apps.scheduling.policy.capacity import CardRoom, NodeRoom
-from apps.scheduling.policy.registry import score_plugin
-from apps.scheduling.policy.snapshot import TaskView
+from collections.abc import Sequence
+
+from apps.scheduling.policy.lanes import NodeLanes
+from apps.scheduling.policy.registry import company_plugin
+from apps.scheduling.policy.snapshot import NodeView, TaskView
 
 
-@score_plugin("spread", by_group=True)
-def measure(task: TaskView, node: NodeRoom, cards: list[CardRoom]) -> float:
-    return 1 / (1 + node.siblings[task.group_id])
+@company_plugin("spread")
+def measure(task: TaskView, node: NodeLanes, beside: Sequence[NodeView]) -> float:
+    return 1 / (1 + node.siblings_of(task.group_id))

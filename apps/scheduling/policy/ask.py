@@ -1,0 +1,119 @@
+"""What a task asks for, as filters and scores read it, and which tasks ask for the same.
+
+Owns the reading of a task, done once for all alike. A field of TaskView that is read here stands in `_SHAPE`.
+"""
+
+from collections.abc import Hashable
+from functools import lru_cache
+from operator import attrgetter
+
+from agent.contract.paths import mounted_places
+from agent.contract.states import TaskType
+from agent.engines.base import Engine
+from agent.engines.catalog import get_engine
+from apps.scheduling.policy.snapshot import Snapshot, TaskView, Thresholds
+
+ShapeKey = Hashable
+
+_SHAPE = (
+    "tenant_id",
+    "gpu_required",
+    "gpu_type",
+    "memory_mb",
+    "percent",
+    "engine",
+    "has_command",
+    "ports",
+    "refused_by",
+    "image",
+    "model_path",
+    "volumes",
+    "counted",
+    "host_network",
+    "task_type",
+)
+_shape_of = attrgetter(*_SHAPE)
+
+# Their model path is one inside the image: nothing is mounted, and no node has it nearer (ENG-03).
+_MODEL_IN_IMAGE = frozenset({"trtllm"})
+
+
+def shape_of(task: TaskView) -> ShapeKey:
+    """All that filters and scores read of a task, but for its group and gang."""
+    return tuple(_shape_of(task))
+
+
+class Ask:
+    """One shape of task. `cards` is how many it needs; `whole`: each alone; else `percent` of one, of which
+    `promise` counts for the commitment (SCHED-16). `need_mb`: of each card, at least 1 where there is no
+    estimate, so that a card full of strangers' memory is not taken. `engine_percent`: the share of a card of
+    which the engine wants more to be free at its start, 0 = it does not ask. `friends`: tenants that its
+    own may share with, itself among them. `many_at_once`: an engine over several cards (AGENT-06).
+    """
+
+    __slots__ = (
+        "any_ports",
+        "cards",
+        "counted",
+        "engine",
+        "engine_name",
+        "engine_percent",
+        "estimate_mb",
+        "friends",
+        "gpu_type",
+        "has_command",
+        "host_network",
+        "image",
+        "inference",
+        "many_at_once",
+        "model_path",
+        "mounts",
+        "named_ports",
+        "need_mb",
+        "percent",
+        "promise",
+        "refused_by",
+        "tenant_id",
+        "thresholds",
+        "whole",
+    )
+
+    def __init__(self, task: TaskView, snapshot: Snapshot) -> None:
+        self.tenant_id = task.tenant_id
+        self.friends = frozenset({task.tenant_id}) | snapshot.shared.get(task.tenant_id, frozenset())
+        self.thresholds: Thresholds = snapshot.thresholds
+        self.inference = task.task_type == TaskType.INFERENCE
+        self.cards = task.gpu_required
+        self.whole = task.whole_cards
+        self.percent: int = 100 if self.whole or task.percent is None else task.percent
+        self.counted = task.counted
+        self.promise = self.percent if task.counted or self.whole else 0
+        self.estimate_mb = 0 if task.memory_mb is None else -(-task.memory_mb // max(1, task.gpu_required))
+        self.need_mb = max(1, self.estimate_mb)
+        self.gpu_type = task.gpu_type
+        self.engine_name = task.engine
+        self.engine: Engine | None = get_engine(task.engine)
+        self.has_command = task.has_command
+        self.engine_percent = self._engine_percent()
+        self.image = task.image
+        self.model_path = "" if task.engine in _MODEL_IN_IMAGE else task.model_path
+        self.mounts = _mounts(task.volumes, self.model_path)
+        self.refused_by = task.refused_by
+        self.host_network = task.host_network
+        self.many_at_once = self.inference and task.gpu_required > 1
+        named = tuple(host for _, host in task.ports if host)
+        self.named_ports: tuple[int, ...] = named
+        self.any_ports = len(task.ports) - len(named)
+
+    def _engine_percent(self) -> int:
+        if self.engine is None or self.has_command or not self.inference or not self.cards:
+            return 0
+        default = self.engine.start_percent
+        if default is None:
+            return 0
+        return default if self.whole else self.percent
+
+
+@lru_cache(maxsize=65_536)
+def _mounts(volumes: tuple[str, ...], model_path: str) -> tuple[str, ...]:
+    return tuple(mounted_places(list(volumes), model_path))

@@ -1,0 +1,361 @@
+"""The fleet as columns: a lane for each node, and one for each place of a card in it.
+
+Owns building them, keeping them as bookings go, and the views of a stretch of nodes that filters and scores
+reckon over. Decides nothing. Card columns are (place in the node, node), so that a reckoning over the cards
+of each node goes along the nodes. Nodes stand in the order of their cards' models, so that those of a GPU
+type are one stretch.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from math import nan
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.scheduling.policy.capacity import reckon, sum_up_holds
+from apps.scheduling.policy.facts import CardFacts, NodeFacts, card_facts, node_facts
+from apps.scheduling.policy.snapshot import CardView, NodeView, Reserve
+
+Bools = NDArray[np.bool_]
+Array = NDArray[Any]
+
+# What one more card of a node that has fewer than others promises: nothing fits on it.
+NO_CARD = 1000
+NO_CAP = 1 << 30
+
+_CARD_COLUMNS = {
+    "promised": np.int16,
+    "claims_mb": np.int32,
+    "foreign_mb": np.int32,
+    "used_mb": np.int32,
+    "total_mb": np.int32,
+    "reserve_mb": np.int32,
+    "largest_promise": np.int16,
+    "unpromised_mb": np.int32,
+    "free_mb": np.int32,
+    "free_percent": np.int16,
+    "start_percent": np.int16,
+    "fullness": np.int32,
+    "alone": np.bool_,
+    "without_other": np.bool_,
+    "model": np.int32,
+}
+# Those that a booking changes.
+LIVE = (
+    "promised",
+    "claims_mb",
+    "largest_promise",
+    "unpromised_mb",
+    "free_mb",
+    "free_percent",
+    "start_percent",
+    "fullness",
+    "alone",
+    "without_other",
+)
+_NODE_COLUMNS = (
+    "cap_left",
+    "inference_cap",
+    "ports_left",
+    "port_first",
+    "port_last",
+    "tasks",
+    "begun",
+    "has_cards",
+    "cpu_percent",
+    "memory_percent",
+    "disk_percent",
+    "load_known",
+    "ipc_apart",
+    "link_size",
+    "root_size",
+)
+
+
+class _Held(SimpleNamespace):
+    """Columns while they are built, 64 bits wide."""
+
+
+class Company:
+    """Where only tenants out of a set are: by card, living on a node, and with the host's network or IPC."""
+
+    __slots__ = ("cards", "friends", "living", "wide")
+
+    def __init__(self, friends: frozenset[int], shape: tuple[int, int]) -> None:
+        self.friends = friends
+        self.cards: Bools = np.ones(shape, np.bool_)
+        self.living: Bools = np.ones(shape[1], np.bool_)
+        self.wide: Bools = np.ones(shape[1], np.bool_)
+
+
+class Columns:
+    """All columns. `width`: cards of the largest node. `card_kind`: 0 = there is none."""
+
+    def __init__(self, nodes: Iterable[NodeView], reserve: Reserve) -> None:
+        self.nodes = tuple(sorted(nodes, key=_by_model))
+        self.count = len(self.nodes)
+        self.width = max((len(node.cards) for node in self.nodes), default=0)
+        self.shape = (self.width, self.count)
+        self.limit = 100 - round(reserve.ratio * 100)
+        self.node_kinds: list[NodeFacts] = []
+        self.card_kinds: list[CardFacts | None] = [None]
+        # (lane or place, tenant) of all who are somewhere; bookings add theirs at the end
+        self.on_cards: tuple[list[int], list[int]] = ([], [])
+        self.living: tuple[list[int], list[int]] = ([], [])
+        self.wide: tuple[list[int], list[int]] = ([], [])
+        self.companies: dict[frozenset[int], Company] = {}
+        self.more_ports: dict[int, set[int]] = defaultdict(set)  # port -> places of bookings
+        self._places_of: dict[str, dict[Any, Array]] = {}
+        self._build_cards(reserve)
+        self._build_nodes()
+
+    # --- building
+
+    def _build_cards(self, reserve: Reserve) -> None:
+        size = self.width * self.count
+        promised, claims, foreign = [NO_CARD] * size, [0] * size, [0] * size
+        used, total, reserved = [0] * size, [1] * size, [0] * size
+        known, kinds, models = bytearray(size), [0] * size, [0] * size
+        alone, without_other = bytearray(size), bytearray(b"\1" * size)
+        kind_of: dict[tuple[Any, ...], int] = {}
+        model_of: dict[tuple[str, str], int] = {}
+        lanes, tenants = self.on_cards
+        last: tuple[Any, ...] | None = None
+        kind = model = keep = 0
+        for place, node in enumerate(self.nodes):
+            lane = place
+            for card in node.cards:
+                facts = card_facts(card)
+                if facts != last:
+                    last = facts
+                    if facts not in kind_of:
+                        kind_of[facts] = len(self.card_kinds)
+                        self.card_kinds.append(CardFacts(*facts))
+                    kind = kind_of[facts]
+                    model = model_of.setdefault((card.vendor, card.model), len(model_of) + 1)
+                    size_mb = facts[4] or 1
+                    keep = reserve.fixed_mb + int(size_mb * reserve.ratio)
+                kinds[lane], models[lane], total[lane], reserved[lane] = kind, model, size_mb, keep
+                use = card.used_mb
+                if use is not None and facts[4]:
+                    known[lane], used[lane] = 1, use
+                    foreign[lane] = card.foreign_mb or 0
+                if card.holds:
+                    it = sum_up_holds(card.holds, size_mb)
+                    promised[lane], claims[lane] = it.promised, it.claims_mb
+                    without_other[lane] = not it.other
+                    for hold in card.holds:
+                        lanes.append(lane)
+                        tenants.append(hold.tenant_id)
+                else:
+                    promised[lane], alone[lane] = 0, 1
+                lane += self.count
+        held = _Held()
+        for name, values in (
+            ("promised", promised),
+            ("claims_mb", claims),
+            ("foreign_mb", foreign),
+            ("used_mb", used),
+            ("total_mb", total),
+            ("reserve_mb", reserved),
+        ):
+            setattr(held, name, np.array(values, np.int64).reshape(self.shape))
+        flags = {"known": known, "alone": alone, "without_other": without_other}
+        for name, bits in flags.items():
+            setattr(held, name, np.frombuffer(bits, np.bool_).reshape(self.shape))
+        reckon(held, self.limit)
+        held.model = np.array(models, np.int32).reshape(self.shape)
+        for name, kept in _CARD_COLUMNS.items():
+            setattr(self, name, np.array(getattr(held, name), kept))
+        self.card_kind: Array = np.array(kinds, np.int32).reshape(self.shape)
+
+    def _build_nodes(self) -> None:
+        kind_of: dict[tuple[Any, ...], int] = {}
+        kinds = []
+        rows: dict[str, list[Any]] = {name: [] for name in _NODE_COLUMNS if name != "begun"}
+        for place, node in enumerate(self.nodes):
+            facts = node_facts(node)
+            if facts not in kind_of:
+                kind_of[facts] = len(self.node_kinds)
+                self.node_kinds.append(NodeFacts(*facts))
+            kinds.append(kind_of[facts])
+            for name, value in node_row(node).items():
+                rows[name].append(value)
+            for tenant in node.tenants:
+                self.living[0].append(place)
+                self.living[1].append(tenant)
+            for tenant in node.host_wide:
+                self.wide[0].append(place)
+                self.wide[1].append(tenant)
+        self.node_kind: Array = np.array(kinds, np.int32)
+        for name, values in rows.items():
+            setattr(self, name, np.array(values))
+        cards = (self.card_kind > 0).sum(axis=0)
+        begun = ((self.card_kind > 0) & (self.alone ^ True)).sum(axis=0)
+        self.begun: Array = begun / np.maximum(cards, 1)
+
+    def __getattr__(self, name: str) -> Any:  # columns named in _CARD_COLUMNS and _NODE_COLUMNS
+        raise AttributeError(name)
+
+    # --- who is where
+
+    def company(self, friends: frozenset[int]) -> Company:
+        """Where only these tenants are."""
+        found = self.companies.get(friends)
+        if found is None:
+            found = self.companies[friends] = Company(friends, self.shape)
+            for (lanes, tenants), column in (
+                (self.on_cards, found.cards.reshape(-1)),
+                (self.living, found.living),
+                (self.wide, found.wide),
+            ):
+                if tenants:
+                    column[np.array(lanes)[_is_outside(tenants, friends)]] = False
+        return found
+
+    def ports_free(self, port: int) -> Bools:
+        """Where a host port is free."""
+        free: Bools = np.ones(self.count, np.bool_)
+        free[self.places_of("ports", port, lambda node: node.ports)] = False
+        free[list(self.more_ports.get(port, ()))] = False
+        return free
+
+    def places_of(self, field: str, value: Any, values_of: Callable[[NodeView], Iterable[Any]]) -> Array:
+        """Places of the nodes that have the value among those of a field, in order."""
+        index = self._places_of.get(field)
+        if index is None:
+            found: dict[Any, list[int]] = defaultdict(list)
+            for place, node in enumerate(self.nodes):
+                for one in values_of(node):
+                    found[one].append(place)
+            index = self._places_of[field] = {one: np.array(places) for one, places in found.items()}
+        return index.get(value, _NOWHERE)
+
+
+_NOWHERE: Array = np.array([], np.int64)
+
+
+def _by_model(node: NodeView) -> tuple[Any, ...]:
+    return (sorted({card.model for card in node.cards}), node.name, node.id)
+
+
+def _is_outside(tenants: list[int], friends: frozenset[int]) -> Bools:
+    kinds, which = np.unique(np.array(tenants), return_inverse=True)
+    return np.array([one not in friends for one in kinds.tolist()], np.bool_)[which]
+
+
+def node_row(node: NodeView) -> dict[str, Any]:
+    """The columns of one node, as it comes."""
+    cap = node.inference_cap
+    first, last = node.port_first, node.port_last
+    percents = (node.cpu_percent, node.memory_percent, node.disk_percent)
+    return {
+        "cap_left": NO_CAP if cap is None else cap - node.inference_count,
+        "inference_cap": NO_CAP if cap is None else cap,
+        "ports_left": last - first + 1 - sum(1 for port in node.ports if first <= port <= last),
+        "port_first": first,
+        "port_last": last,
+        "tasks": sum(node.siblings.values()),
+        "has_cards": bool(node.cards),
+        "cpu_percent": nan if percents[0] is None else percents[0],
+        "memory_percent": nan if percents[1] is None else percents[1],
+        "disk_percent": nan if percents[2] is None else percents[2],
+        "load_known": None not in percents,
+        "ipc_apart": node.host_ipc is False,
+        "link_size": largest_group(card.link_group for card in node.cards),
+        "root_size": largest_group(card.pcie_root or None for card in node.cards),
+    }
+
+
+def largest_group(names: Iterable[Any]) -> int:
+    """How many of them have the most frequent name; None is no name."""
+    counts: dict[Any, int] = {}
+    for name in names:
+        if name is not None:
+            counts[name] = counts.get(name, 0) + 1
+    return max(counts.values(), default=0)
+
+
+class CardLanes:
+    """The cards of a stretch of nodes; the columns of `Columns`, live where the stretch is a slice."""
+
+    view: CardView  # of one card only
+
+    def __init__(self, columns: Columns, where: Any) -> None:
+        self._columns = columns
+        self._where = where
+        for name in _CARD_COLUMNS:
+            setattr(self, name, getattr(columns, name)[:, where])
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    def has_friends_only(self, friends: frozenset[int]) -> Any:
+        """Whether nobody but these tenants holds anything on it."""
+        return self._columns.company(friends).cards[:, self._where]
+
+
+class NodeLanes:
+    """A stretch of nodes, likewise."""
+
+    view: NodeView  # of one node only
+
+    def __init__(self, columns: Columns, where: Any) -> None:
+        self._columns = columns
+        self._where = where
+        for name in _NODE_COLUMNS:
+            setattr(self, name, getattr(columns, name)[where])
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    def has_friends_only(self, friends: frozenset[int]) -> Any:
+        """Whether nobody but these tenants lives there."""
+        return self._columns.company(friends).living[self._where]
+
+    def is_wide_for_friends_only(self, friends: frozenset[int]) -> Any:
+        """Whether nobody but these tenants has the host's network or IPC there."""
+        return self._columns.company(friends).wide[self._where]
+
+    def has_model(self, path: str) -> Any:
+        """Whether the model lies there."""
+        return self._at(self._columns.places_of("models", path, lambda node: node.models))
+
+    def has_image(self, image: str) -> Any:
+        """Whether the image lies there."""
+        return self._at(self._columns.places_of("images", image, lambda node: node.images))
+
+    def is_one_of(self, public_ids: frozenset[str]) -> Any:
+        """Whether it is named among these."""
+        named: Bools = np.zeros(self._columns.count, np.bool_)
+        for public_id in public_ids:
+            named[self._columns.places_of("public_id", public_id, lambda node: (node.public_id,))] = True
+        return named[self._where]
+
+    def has_free(self, port: int) -> Any:
+        """Whether the host port is free there."""
+        return self._columns.ports_free(port)[self._where]
+
+    def siblings_of(self, group_id: int) -> int:
+        """Live tasks of the group there; of one node only."""
+        raise NotImplementedError
+
+    def _at(self, places: Array) -> Bools:
+        found: Bools = np.zeros(self._columns.count, np.bool_)
+        found[places] = True
+        here: Bools = found[self._where]
+        return here
+
+
+class Chosen:
+    """The cards that a task would get, as one: `fullness` 0..1 of them together; `closeness` 1 where they are
+    joined, 0.5 on one PCIe root, else 0. Of many nodes both are the most that they can be."""
+
+    __slots__ = ("closeness", "fullness")
+
+    def __init__(self, fullness: Any, closeness: Any) -> None:
+        self.fullness = fullness
+        self.closeness = closeness

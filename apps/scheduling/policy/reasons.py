@@ -1,0 +1,44 @@
+"""Why a task waits, as a few reasons: how many nodes refuse it for what, and the nearest miss with its
+numbers (SCHED-10, SVC-14). Asked only where somebody waits.
+"""
+
+from agent.contract.codes import Code, Reason, reason
+from apps.scheduling.policy.board import Board
+from apps.scheduling.policy.plan import told
+from apps.scheduling.policy.registry import Refused
+from apps.scheduling.policy.snapshot import TaskView
+
+
+def reasons_of(board: Board, task: TaskView) -> list[Reason]:
+    """As `plan.told` has them. Empty where every node would take it.
+
+    Nodes outside the tenant's scope do not exist for it and are not counted (TEN-09); where none is
+    left the one reason is `no_node`.
+    """
+    misses, taking = board.question(task).misses()
+    counts: dict[Code, int] = {}
+    nearest: dict[Code, Refused] = {}
+    for miss in misses:
+        if miss.code == Code.NODE_NOT_ALLOWED:
+            continue
+        counts[miss.code] = counts.get(miss.code, 0) + miss.nodes
+        refused = board.refusal(task, miss.nearest)
+        if refused is None:
+            raise AssertionError(
+                f"many nodes say {miss.code} and {board.nodes[miss.nearest].name} alone fits"
+            )
+        best = nearest.get(miss.code)
+        if best is None or refused.shortfall < best.shortfall:
+            nearest[miss.code] = refused
+    if not counts:
+        return [] if taking else [reason(Code.NO_NODE)]
+    first, *others = told(counts, nearest)
+    return [first, *_offline_type(board, task), *others]
+
+
+def _offline_type(board: Board, task: TaskView) -> list[Reason]:
+    """That all cards of the type are on nodes that are offline (SCHED-13)."""
+    if not task.gpu_type or not task.gpu_required:
+        return []
+    offline = board.question(task).offline_of_type()
+    return [reason(Code.GPU_TYPE_OFFLINE, wanted=task.gpu_type, nodes=offline)] if offline else []

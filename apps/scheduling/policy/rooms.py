@@ -1,0 +1,245 @@
+"""One node and its cards with numbers in place of columns: what is left after each tentative placement.
+
+Owns the working copy of nodes that were looked at alone, under the names that columns have (`lanes.py`), so
+that filters and scores read both alike. Never refuses anything: filters do.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple
+
+from agent.contract.states import TaskType
+from apps.scheduling.policy.capacity import MILLION, reckon, sum_up_holds
+from apps.scheduling.policy.facts import CardFacts, NodeFacts, card_facts, node_facts
+from apps.scheduling.policy.lanes import Chosen, node_row
+from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserve, TaskView
+
+Ports = tuple[tuple[int, int], ...]  # (container port, host port)
+
+
+class Booking(NamedTuple):
+    """A task that this decision put on cards (places in the node)."""
+
+    task: TaskView
+    slots: tuple[int, ...]
+    borrowed: bool
+    ports: Ports
+
+
+class CardRoom:
+    """One card. Its holds change through `add` only; the rest as in `capacity.Held`."""
+
+    __slots__ = (
+        "alone",
+        "claims_mb",
+        "foreign_mb",
+        "free_mb",
+        "free_percent",
+        "fullness",
+        "known",
+        "largest_promise",
+        "limit",
+        "model",
+        "promised",
+        "reserve_mb",
+        "slot",
+        "start_percent",
+        "tenants",
+        "total_mb",
+        "unpromised_mb",
+        "used_mb",
+        "view",
+        "without_other",
+    )
+
+    def __init__(
+        self, view: CardView, slot: int, reserve: Reserve, limit: int, holds: Collection[CardHold], used: int
+    ) -> None:
+        self.view = view
+        self.slot = slot
+        self.limit = limit
+        self.model = (view.vendor, view.model)
+        self.known = int(bool(view.vram_total_mb) and view.used_mb is not None)
+        self.total_mb = view.vram_total_mb or 1
+        self.foreign_mb = (view.foreign_mb or 0) * self.known
+        self.used_mb = max(used, self.foreign_mb) * self.known
+        self.reserve_mb = reserve.fixed_mb + int(self.total_mb * reserve.ratio)
+        summed = sum_up_holds(holds, self.total_mb)
+        self.promised = summed.promised
+        self.claims_mb = summed.claims_mb
+        self.alone = not holds
+        self.without_other = not summed.other
+        self.tenants = [hold.tenant_id for hold in holds]
+        reckon(self, limit)
+
+    largest_promise: int
+    unpromised_mb: int
+    free_mb: int
+    free_percent: int
+    start_percent: int
+    fullness: int
+
+    @property
+    def facts(self) -> CardFacts:
+        return CardFacts(*card_facts(self.view))
+
+    def add(self, task: TaskView, *, borrowed: bool) -> None:
+        """Book a task on it."""
+        whole = task.whole_cards
+        percent = 100 if whole or task.percent is None else task.percent
+        if not borrowed:
+            self.claims_mb += self.total_mb * percent // 100
+            if task.counted or whole:
+                self.promised += percent
+        self.alone = False
+        if task.task_type != TaskType.INFERENCE:
+            self.without_other = False
+        self.tenants.append(task.tenant_id)
+        reckon(self, self.limit)
+
+    def has_friends_only(self, friends: frozenset[int]) -> bool:
+        return friends.issuperset(self.tenants)
+
+
+class NodeRoom:
+    """One node. `begun` is the share of its cards that hold something."""
+
+    inference_cap: int
+    cap_left: int
+    ports_left: int
+    port_first: int
+    port_last: int
+    tasks: int
+    has_cards: bool
+    cpu_percent: float
+    memory_percent: float
+    disk_percent: float
+    load_known: bool
+    ipc_apart: bool
+
+    def __init__(
+        self,
+        view: NodeView,
+        place: int,
+        reserve: Reserve,
+        limit: int,
+        *,
+        thin: Callable[[CardView], tuple[Collection[CardHold], int]] | None = None,
+    ) -> None:
+        """`thin` tells the holds and the use (MB) of a card where some are thought away."""
+        self.__dict__.update(node_row(view))
+        self.view = view
+        self.place = place
+        self.cards = []
+        for slot, card in enumerate(view.cards):
+            holds, used = (card.holds, card.used_mb or 0) if thin is None else thin(card)
+            self.cards.append(CardRoom(card, slot, reserve, limit, holds, used))
+        self.ports: Collection[int] = view.ports
+        self.living: frozenset[int] = view.tenants
+        self.wide: frozenset[int] = view.host_wide
+        self.groups: list[int] = []  # of bookings
+        self._count_begun()
+
+    @property
+    def facts(self) -> NodeFacts:
+        return NodeFacts(*node_facts(self.view))
+
+    @property
+    def quarantined(self) -> int:
+        """Cards in quarantine."""
+        return sum(card.quarantined for card in self.view.cards)
+
+    @property
+    def free_cards(self) -> int:
+        """Cards that hold nothing."""
+        return sum(card.alone for card in self.cards)
+
+    def _count_begun(self) -> None:
+        begun = sum(not card.alone for card in self.cards)
+        self.begun = begun / max(1, len(self.cards))
+
+    def has_friends_only(self, friends: frozenset[int]) -> bool:
+        return self.living <= friends
+
+    def is_wide_for_friends_only(self, friends: frozenset[int]) -> bool:
+        return self.wide <= friends
+
+    def has_model(self, path: str) -> bool:
+        return path in self.view.models
+
+    def has_image(self, image: str) -> bool:
+        return image in self.view.images
+
+    def is_one_of(self, public_ids: frozenset[str]) -> bool:
+        return self.view.public_id in public_ids
+
+    def has_free(self, port: int) -> bool:
+        return port not in self.ports
+
+    def siblings_of(self, group_id: int) -> int:
+        return self.view.siblings.get(group_id, 0) + self.groups.count(group_id)
+
+    # --- booking
+
+    def add(self, booking: Booking) -> None:
+        """Book a task that passed every filter."""
+        task, slots, borrowed, ports = booking
+        begins = False
+        for slot in slots:
+            card = self.cards[slot]
+            begins |= card.alone
+            card.add(task, borrowed=borrowed)
+        if begins:
+            self._count_begun()
+        if ports:
+            hosts = [host for _, host in ports]
+            self.ports = {*self.ports, *hosts}
+            self.ports_left -= sum(1 for host in hosts if self.port_first <= host <= self.port_last)
+        if task.counted and task.task_type == TaskType.INFERENCE:
+            self.cap_left -= 1
+        self.groups.append(task.group_id)
+        self.tasks += 1
+        self.living |= {task.tenant_id}
+        if is_host_wide(task, self.ipc_apart):
+            self.wide |= {task.tenant_id}
+
+    def ports_for(self, task: TaskView) -> Ports:
+        """Host ports for a task that passed every filter."""
+        if not task.ports:
+            return ()
+        taken = {host for _, host in task.ports}
+        first, count = self.port_first, self.port_last - self.port_first + 1
+        # Each attempt begins elsewhere in the range: a port that something else on the machine holds
+        # does not meet every rebuild.
+        step = (task.id * 7 + task.attempt * 61) % max(1, count)
+        chosen = []
+        for container, host in task.ports:
+            if not host:
+                while first + step in self.ports or first + step in taken:
+                    step = (step + 1) % count
+                host = first + step
+                taken.add(host)
+            chosen.append((container, host))
+        return tuple(chosen)
+
+
+def is_host_wide(task: TaskView, ipc_apart: bool) -> bool:
+    """Whether it has the host's network or IPC on a node (SCHED-09); `ipc_apart`: that gives engines over
+    several cards an IPC of their own."""
+    many_at_once = task.gpu_required > 1 and task.task_type == TaskType.INFERENCE
+    return task.host_network or (many_at_once and not ipc_apart)
+
+
+def as_one(cards: Collection[CardRoom]) -> Chosen:
+    """Chosen cards for scores."""
+    count = max(1, len(cards))
+    return Chosen(sum(card.fullness for card in cards) / (MILLION * count), closeness_of(cards))
+
+
+def closeness_of(cards: Iterable[CardRoom]) -> float:
+    """1 where the cards are joined by NVLink or the like, 0.5 on one PCIe root, else 0."""
+    views = [card.view for card in cards]
+    links: set[Any] = {view.link_group for view in views}
+    if len(links) == 1 and None not in links:
+        return 1.0
+    roots = {view.pcie_root for view in views}
+    return 0.5 if len(roots) == 1 and "" not in roots else 0.0
