@@ -89,3 +89,65 @@ def test_which_cards_are_near_each_other(fake_cards: FakeCards) -> None:
         (None, "2"),
         (1, "2"),
     ]
+
+
+WHOSE = """
+import sys
+from pathlib import Path
+import msgspec
+from agent.gpu.cardgate import CardGate
+from agent.gpu.cards import read_cards
+from agent.gpu.ownership import Occupant
+from tests.agent.fakes import make_settings
+folder = Path(sys.argv[1])
+gate = CardGate(make_settings(folder), folder / "cards.json")
+gate.look(read_cards(), 0.0)
+gate.occupants = lambda: {("task-a", 2): Occupant("task-a.2", ["GPU-a"])}
+Path(sys.argv[2]).write_text(sys.argv[3])
+(card,) = gate.look(read_cards(), 5.0)
+print(msgspec.json.encode(card).decode())
+"""
+
+
+@pytest.mark.req("SCHED-04")
+@pytest.mark.slow
+def test_real_processes_on_a_card_are_known_by_their_task_or_their_name(
+    fake_cards: FakeCards, tmp_path: Path
+) -> None:
+    """The driver's word and the kernel's together: one process of ours, one of somebody else."""
+    ours = {"HETEROFLOW_TASK_ID": "task-a", "HETEROFLOW_ATTEMPT": "2", "PATH": os.environ["PATH"]}
+    engine = subprocess.Popen(["sh", "-c", "echo; exec cat"], env=ours, stdin=-1, stdout=-1)
+    stranger = subprocess.Popen(["sh", "-c", "echo; exec cat"], stdin=-1, stdout=-1)
+    try:
+        for child in (engine, stranger):
+            assert child.stdout is not None
+            child.stdout.readline()  # its environment is its own by now
+        fake_cards.have({"uuid": "GPU-a", "mem": 46068, "used": 300})
+        before = fake_cards.file.read_text()
+        holders = f"{engine.pid}:9000,{stranger.pid}:700"
+        fake_cards.have({"uuid": "GPU-a", "mem": 46068, "used": 10000, "holders": holders})
+        after = fake_cards.file.read_text()
+        fake_cards.file.write_text(before)
+        done = subprocess.run(
+            [sys.executable, "-c", WHOSE, str(tmp_path), str(fake_cards.file), after],
+            cwd=ROOT,
+            env={"PATH": os.environ["PATH"], **fake_cards.environment},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        card = json.loads(done.stdout)
+    finally:
+        for child in (engine, stranger):
+            child.kill()
+            child.wait()
+    assert card["foreign_mb"] == 1000  # the stranger's, and 300 that nobody is named for
+    first, second = card["processes"]
+    assert (first["pid"], first["task_id"], first["attempt"], first["used_mb"]) == (
+        engine.pid,
+        "task-a",
+        2,
+        9000,
+    )
+    assert (second["pid"], second["task_id"], second["used_mb"]) == (stranger.pid, "", 700)
+    assert second["name"] in ("cat", "sh")
