@@ -7,10 +7,10 @@ written, which is a normal outcome. Moves, events and derived group states are o
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection, transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from agent.contract.codes import Reason
 from agent.contract.states import Parallelism, State
@@ -34,6 +34,15 @@ _ROUTED = frozenset({State.RUNNING, State.DRAINING})  # what of a replica stands
 _LEAVES = (State.RUNNING, State.DRAINING)
 _TOGETHER = frozenset({Parallelism.PIPELINE_PARALLEL})  # forms whose tasks are nothing without each other
 _CHUNK = 400  # rows a statement: 400 x 16 values stay below SQLite's 32,766
+
+
+class Group(NamedTuple):
+    """What of a group its state depends on."""
+
+    pk: int
+    public_id: str
+    parallelism: str
+    state: str
 
 
 class ImpossibleMove(Exception):
@@ -77,32 +86,35 @@ def transition_many(moves: Sequence[Move], *, actor: str, now: datetime) -> set[
         return set()
     with transaction.atomic():
         groups = lock_groups([move.task_id for move in moves])
-        moved: set[int] = set()
+        moved: dict[int, tuple[int, int]] = {}
         for same in _by_columns(moves, now).values():
             for start in range(0, len(same), _CHUNK):
                 moved |= _compare_and_set(same[start : start + _CHUNK])
         done = [move for move in moves if move.task_id in moved]
-        _write_events(done, actor, now)
+        _write_events(done, moved, actor, now)
         _derive_groups(groups, now)
         if any(_ROUTED & {move.from_, move.to} for move in done):
             table = versions.bump()
             left = [move.task_id for move in done if (move.from_, move.to) == _LEAVES]
             Task.objects.filter(pk__in=left).update(left_table=table)
-    return moved
+    return set(moved)
 
 
-def lock_groups(task_ids: Iterable[int]) -> list[TaskGroup]:
+def lock_groups(task_ids: Iterable[int]) -> list[Group]:
     """Lock the groups of these tasks, in order and before anything else of theirs, so that whoever
     moves siblings derives the group's state one after the other and nobody waits in a circle."""
     wanted = Task.objects.filter(pk__in=list(task_ids)).values("group_id")
-    rows = TaskGroup.objects.select_for_update().filter(pk__in=wanted).order_by("pk")
-    return list(rows.only("pk", "public_id", "parallelism", "state"))
+    return _groups(TaskGroup.objects.select_for_update().filter(pk__in=wanted).order_by("pk"))
 
 
 def derive_again(group_id: int, now: datetime) -> None:
     """Bring a group's state in line after a task of it was added or removed, in the transaction that holds
     its lock."""
-    _derive_groups(list(TaskGroup.objects.filter(pk=group_id)), now)
+    _derive_groups(_groups(TaskGroup.objects.filter(pk=group_id)), now)
+
+
+def _groups(rows: QuerySet[TaskGroup]) -> list[Group]:
+    return [Group(*row) for row in rows.values_list("pk", "public_id", "parallelism", "state")]
 
 
 def _by_columns(
@@ -122,43 +134,40 @@ def _by_columns(
     return alike
 
 
-def _compare_and_set(moves: list[tuple[Move, dict[str, Any]]]) -> set[int]:
-    """UPDATE ... FROM (VALUES ...): one statement a chunk, on PostgreSQL and SQLite alike."""
-    columns = sorted(moves[0][1])
+def _compare_and_set(moves: list[tuple[Move, dict[str, Any]]]) -> dict[int, tuple[int, int]]:
+    """UPDATE ... FROM (VALUES ...): one statement a chunk, on PostgreSQL and SQLite alike. Answers group and
+    attempt of each task that moved, by row id. What all moves set alike is said once."""
+    first = moves[0][1]
+    alike = [name for name in sorted(first) if all(values[name] == first[name] for _, values in moves)]
     by_column = {f.attname: f for f in Task._meta.concrete_fields}
-    fields = [by_column[name] for name in ("id", "version", "state", *columns)]
+    fields = [by_column[name] for name in ("id", "version", "state", *sorted(first.keys() - set(alike)))]
     quote = connection.ops.quote_name
+    row = f"({', '.join(['%s'] * len(fields))})"
+    rows = [row] * len(moves)
     if connection.vendor == "postgresql":
-        # Without casts PostgreSQL takes the parameters for text.
-        marks = ", ".join(f"CAST(%s AS {f.cast_db_type(connection)})" for f in fields)
-    else:
-        marks = ", ".join(["%s"] * len(fields))
-    assignments = ", ".join(
+        # Without casts PostgreSQL takes the parameters for text; the first row's hold for all.
+        rows[0] = f"({', '.join(f'CAST(%s AS {f.cast_db_type(connection)})' for f in fields)})"
+    assignments = [f"{quote(name)} = %s" for name in alike]
+    assignments += [
         f"{quote(f.attname)} = moves.column{place}" for place, f in enumerate(fields[3:], start=4)
-    )
+    ]
     table = quote(Task._meta.db_table)
     sql = (
-        f"UPDATE {table} SET version = {table}.version + 1, {assignments} "  # noqa: S608 - names only
-        f"FROM (VALUES {', '.join([f'({marks})'] * len(moves))}) AS moves "
+        f"UPDATE {table} SET version = {table}.version + 1, {', '.join(assignments)} "  # noqa: S608 - names only
+        f"FROM (VALUES {', '.join(rows)}) AS moves "
         f"WHERE {table}.id = moves.column1 AND {table}.version = moves.column2 "
-        f"AND {table}.state = moves.column3 RETURNING {table}.id"
+        f"AND {table}.state = moves.column3 RETURNING {table}.id, {table}.group_id, {table}.attempt"
     )
-    params: list[Any] = []
+    params: list[Any] = [by_column[name].get_db_prep_save(first[name], connection) for name in alike]
     for move, values in moves:
-        row = [move.task_id, move.version, move.from_, *(values[name] for name in columns)]
-        params += [f.get_db_prep_save(v, connection) for f, v in zip(fields, row, strict=True)]
+        told = [move.task_id, move.version, move.from_, *(values[f.attname] for f in fields[3:])]
+        params += [f.get_db_prep_save(v, connection) for f, v in zip(fields, told, strict=True)]
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
-        return {row[0] for row in cursor.fetchall()}
+        return {task_id: (group_id, attempt) for task_id, group_id, attempt in cursor.fetchall()}
 
 
-def _write_events(moves: list[Move], actor: str, now: datetime) -> None:
-    places = {
-        pk: (group, attempt)
-        for pk, group, attempt in Task.objects.filter(pk__in=[m.task_id for m in moves]).values_list(
-            "pk", "group_id", "attempt"
-        )
-    }
+def _write_events(moves: list[Move], places: dict[int, tuple[int, int]], actor: str, now: datetime) -> None:
     Event.objects.bulk_create(
         Event(
             group_id=places[move.task_id][0],
@@ -175,9 +184,9 @@ def _write_events(moves: list[Move], actor: str, now: datetime) -> None:
     )
 
 
-def _derive_groups(groups: list[TaskGroup], now: datetime) -> None:
+def _derive_groups(groups: list[Group], now: datetime) -> None:
     present: dict[int, list[State]] = {group.pk: [] for group in groups}
-    for group_id, state in Task.objects.filter(group__in=groups).values_list("group_id", "state"):
+    for group_id, state in Task.objects.filter(group__in=present).values_list("group_id", "state"):
         present[group_id].append(State(state))
     changed: dict[State, list[int]] = {}
     for group in groups:
