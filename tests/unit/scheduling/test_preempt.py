@@ -230,6 +230,21 @@ def test_who_has_room_kept_makes_no_second_preemption():
     assert 1 in plan.refusals
 
 
+@pytest.mark.parametrize(("ago_s", "evicts"), [(599, False), (600, True)])
+def test_for_one_task_nobody_is_evicted_twice_within_the_pause(ago_s, evicts):
+    again = high(made_room_at=NOW - timedelta(seconds=ago_s))
+    nodes = [node(1, card(1, victim(50)))]
+
+    assert evicted(decide(world([again], nodes), NOW)) == ({1: (50,)} if evicts else {})
+
+
+def test_who_made_room_lately_keeps_what_still_comes_free():
+    again = high(made_room_at=NOW)
+    nodes = [node(1, card(1, victim(50, preemptible=False, leaving=True))), node(2, card(2, victim(51)))]
+
+    assert evicted(decide(world([again, high(2)], nodes), NOW)) == {1: (), 2: (51,)}
+
+
 def test_kept_room_is_no_victim():
     nodes = [node(1, card(1, kept_for(9), victim(50)))]
 
