@@ -11,10 +11,10 @@ BOOT = $(PYTHON) -m apps.ops.bootstrap
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-production check test install lock messages vendor password python engine-image bench bench-intake soak
+.PHONY: help run run-production check test install lock messages vendor password python engine-image bench bench-intake bench-scheduler soak
 
 help: ## Show the doors
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 17
 
 python:
 	@command -v $(PYTHON) >/dev/null || { echo "HeteroFlow needs Python 3.11 with venv, and $(PYTHON) is not there; install it: apt-get install python3.11 python3.11-venv (Debian 12: python3 python3-venv), or name it: make run PYTHON=..." >&2; exit 1; }
@@ -39,8 +39,12 @@ check: install ## Lint, types, imports, migrations, translations, fast tests (un
 test: install ## Everything: check, whole stacks, faults, browser, both profiles (under 25 minutes)
 	@bash .ci/test $(ARGS)
 
-bench: install ## Compare the gateway with others (BENCH_ONLY=direct,nginx,ours; see bench/README.md)
+bench: install ## Compare the gateway with others (BENCH_ONLY=direct,nginx,ours; see bench/README.md), then bench-scheduler
 	@$(VENV)/python -m bench
+	@$(VENV)/python -m bench.scheduler
+
+bench-scheduler: install ## The decision alone, a whole tick on PostgreSQL, growth to 5,000 nodes (BENCH_PARTS=decide,tick,growth)
+	@$(VENV)/python -m bench.scheduler
 
 bench-intake: install ## Heartbeats and API calls a second of one server (BENCH_PROFILE=production: of all that run-production starts)
 	@$(VENV)/python -m bench.intake

@@ -73,7 +73,7 @@ def watched() -> Clock:
     clock = Clock()
     clock.watch(loop, "load_snapshot", "read")
     clock.watch(Planner, "__init__", "decide")
-    clock.watch(Planner, "place", "decide")
+    clock.watch(Planner, "portion", "decide")
     clock.watch(services, "commit_placements", "commit")
     clock.watch(services, "note_refusals", "reasons")
     return clock
