@@ -53,11 +53,14 @@ class CardReport(msgspec.Struct):
 
 
 class HostReport(msgspec.Struct):
+    """The machine beside its cards. `in_container`: the agent itself runs in one (SHARE-03)."""
+
     cpu_count: int
     memory_total_mb: int
     memory_available_mb: int | None = None
     cpu_percent: float | None = None
     disk_used_percent: float | None = None
+    in_container: bool | None = None
 
 
 class EngineReport(msgspec.Struct):

@@ -32,7 +32,14 @@ def read_host(disk_path: Path) -> HostReport:
         memory_available_mb=memory.available // MB,
         cpu_percent=psutil.cpu_percent(interval=None),
         disk_used_percent=disk,
+        in_container=in_container(),
     )
+
+
+def in_container(root: Path = Path("/")) -> bool:
+    """Whether this process runs in a container: Docker, Podman and Kubernetes each leave a mark."""
+    marks = (root / ".dockerenv", root / "run" / ".containerenv")
+    return any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def interface_of(address: str) -> str:

@@ -95,6 +95,7 @@ COLUMNS = {
     "host_ipc": _("IPC of the host for engines of several cards"),
     "hostname": _("host name"),
     "http_status": _("HTTP status"),
+    "in_container": _("agent runs in a container"),
     "idle_timeout_minutes": _("idle timeout (minutes)"),
     "image": _("image"),
     "images": _("engine images"),

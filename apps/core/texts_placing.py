@@ -108,6 +108,10 @@ PLACING: dict[str, Promise] = {
         "Room would be kept for it on node %(node)s, card %(cards)s, until all of it can start."
     ),
     "would_wait": _("It would wait for a place."),
+    # how well a share of a card is walled off
+    "qos_gold": _("QoS gold: its share is walled off by the card (MIG)."),
+    "qos_silver": _("QoS silver: its share is walled off by the driver (MPS)."),
+    "qos_bronze": _("QoS bronze: its share is kept by its engine's own limit."),
     # what of a node is busy
     "what_cpu": _("processor"),
     "what_memory": _("memory"),

@@ -49,6 +49,7 @@ class Node(models.Model):
     # IPC there (AGENT-06); null = not told.
     volume_prefixes = models.JSONField(null=True)
     host_ipc = models.BooleanField(null=True)
+    in_container = models.BooleanField(null=True)  # its agent runs in one (SHARE-03); null = not told
     images = models.JSONField(default=list)  # engines' images that lie there, by name:tag
     # Inference containers at most (SCHED-06); empty = INFERENCE_CAP_PER_GPU for each card, 0 = none.
     inference_cap = models.PositiveIntegerField(null=True, blank=True)

@@ -19,14 +19,18 @@ from apps.fleet.models import Node
 from apps.routing.describing import describe_endpoint, describe_route
 from apps.routing.models import InferenceEndpoint
 from apps.tenants.scope import Viewer
-from apps.workloads.models import Event, Task, TaskGroup
+from apps.workloads.models import CardClaim, Claim, Event, Task, TaskGroup
 from apps.workloads.policy.moves import ENDED, is_wake_requested
+from apps.workloads.policy.qos import HeldCard, derive_qos
 from apps.workloads.selectors import engine_of, is_pipeline, template_of
 from apps.workloads.services import Act
 
 Params = Mapping[str, Any]
 
 REPLICA = "replica"
+_LIVE_CLAIMS = Claim.objects.filter(released_at__isnull=True).prefetch_related(
+    Prefetch("cards", CardClaim.objects.select_related("card__node"))
+)
 HIDDEN = "-"  # stands for the name of a node that the viewer may not see
 
 
@@ -62,6 +66,7 @@ def describe_many(
         "tenant",
         "created_by",
         Prefetch("tasks", Task.objects.select_related("node").order_by("generation", "rank")),
+        Prefetch("tasks__claims", _LIVE_CLAIMS, to_attr="live_claims"),
         "routes",
         Prefetch("endpoint", InferenceEndpoint.objects.select_related("api_key")),
         "warning_rows",
@@ -144,6 +149,7 @@ def describe_task(task: Task, sight: Sight) -> dict[str, Any]:
         "gpu_type": task.gpu_type,
         "ports": task.ports,
         "estimated_gpu_memory_mb": task.estimated_gpu_memory_mb,
+        "qos": _qos(task),
         "node": None if task.node is None else sight.name_of(task.node.name),
         "running_since": task.running_since,
         "wake_requested": is_wake_requested(State(task.state), Desired(task.desired)),
@@ -166,6 +172,7 @@ def role_of(task: Task) -> str:
 
 def describe_one_task(viewer: Viewer, task: Task) -> dict[str, Any]:
     """One task that was read by itself."""
+    prefetch_related_objects([task], Prefetch("claims", _LIVE_CLAIMS, to_attr="live_claims"))
     return describe_task(task, _sight_of(viewer, _named_by(task)))
 
 
@@ -260,6 +267,23 @@ def _warnings(group: TaskGroup) -> list[dict[str, Any]]:
     }
     found += [tell("not_in_effect_yet", {"field": name}) for name, on in waiting.items() if on]
     return [warning for warning in found if warning is not None]
+
+
+def _qos(task: Task) -> str | None:
+    """Of the cards that its present attempt holds (SHARE-03)."""
+    held = [
+        HeldCard(
+            vendor=share.card.vendor,
+            percent=share.percent,
+            mig_capable=share.card.mig_capable,
+            mps_capable=share.card.mps_capable,
+            in_container=share.card.node.in_container,
+        )
+        for claim in task.live_claims  # type: ignore[attr-defined]  # put there by the prefetch
+        if claim.attempt == task.attempt
+        for share in claim.cards.all()
+    ]
+    return derive_qos(held)
 
 
 def _last_error(task: Task, sight: Sight) -> dict[str, Any] | None:

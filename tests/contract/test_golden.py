@@ -116,7 +116,9 @@ def test_a_heartbeat_from_before_whose_memory_it_is_was_told() -> None:
             del card[name]
         for holder in card["held_by"]:
             del holder["attempt"], holder["name"]
+    del raw["host"]["in_container"]
     told = wire.decode(json.dumps(raw).encode(), messages.HeartbeatRequest)
+    assert told.host.in_container is None
     assert (told.volume_prefixes, told.host_ipc, told.images) == (None, None, None)
     (card,) = told.cards
     assert (card.processes, card.foreign_mb, card.link_group, card.pcie_root) == (None, None, None, "")

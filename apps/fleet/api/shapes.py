@@ -136,6 +136,7 @@ class NodeForOperatorShape(NodeShape):
             "inference_cap",
             "volume_prefixes",
             "host_ipc",
+            "in_container",
             "images",
             "port_first",
             "port_last",

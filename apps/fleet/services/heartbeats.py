@@ -175,6 +175,7 @@ def _write_facts(node: Node, request: HeartbeatRequest, *, address_too: bool) ->
         "port_last": request.port_range[1],
         "volume_prefixes": _prefixes(request),
         "host_ipc": request.host_ipc,
+        "in_container": request.host.in_container,
         "images": storable_texts(request.images or [], most=_IMAGES_MAX, longest=300),
     }
     if not 1 <= request.port_range[0] <= request.port_range[1] <= 65535:

@@ -13,6 +13,7 @@ from apps.inference.validation.scaling import ACTIONS, METRICS
 from apps.routing.api.shapes import EndpointShape, RouteOfGroupShape
 from apps.workloads.models import Lend
 from apps.workloads.policy.faults import Outcome
+from apps.workloads.policy.qos import Qos
 from apps.workloads.services import Did
 
 
@@ -186,6 +187,9 @@ class TaskShape(Shape):
     gpu_type = serializers.CharField()
     ports = PortBody(many=True)
     estimated_gpu_memory_mb = serializers.IntegerField(allow_null=True)
+    qos = serializers.ChoiceField(
+        choices=_values(Qos), allow_null=True, help_text="follows from its cards; empty: it holds none"
+    )
     node = serializers.CharField(allow_null=True)
     running_since = serializers.DateTimeField(allow_null=True)
     wake_requested = serializers.BooleanField(help_text="it sleeps, and wakes as soon as it can")

@@ -5,7 +5,7 @@ Owns what is refused when a service is created; room that is merely taken now, o
 offline, is waited for. The checks are the scheduler's own, on empty cards.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from agent.contract.codes import Code
@@ -48,6 +48,7 @@ def find_misfits(
     most = largest_promise(reserve)
     if not task.whole_cards and task.percent is not None and task.percent > most:
         return [FieldError("gpu_memory_utilization", "promise_too_large", task.percent, {"max": most})]
+    kinds = tuple(kinds)
     said = _say(task, kinds, reserve)
     if None in said:
         return []
@@ -61,12 +62,20 @@ def find_misfits(
     narrow = [one for one in sizes if one.code != Code.CARDS_SHORT]
     nearest = min(narrow or sizes, key=lambda one: one.shortfall)
     if nearest.code == Code.CARDS_SHORT:
-        largest = max(int(one.params["free"] or 0) for one in sizes)
+        largest = _most_cards(task, kinds, reserve)
         return [FieldError("task.gpu_required", "cards_nowhere", task.gpu_required, {"largest": largest})]
     params = {name: nearest.params[name] for name in ("wanted_mb", "free_mb")}
     if estimated:
         return [FieldError("task.model_path", "model_nowhere", None, params)]
     return [FieldError("task.estimated_gpu_memory_mb", "memory_nowhere", task.memory_mb, params)]
+
+
+def _most_cards(task: TaskView, kinds: Collection[NodeKind], reserve: Reserve) -> int:
+    """How many cards the task could have at most, were its memory no matter; 0 = none."""
+    fewer = (
+        replace(task, gpu_required=count, memory_mb=None) for count in range(task.gpu_required - 1, 0, -1)
+    )
+    return next((one.gpu_required for one in fewer if None in _say(one, kinds, reserve)), 0)
 
 
 def _say(task: TaskView, kinds: Iterable[NodeKind], reserve: Reserve) -> list[Refused | None]:

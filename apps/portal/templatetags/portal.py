@@ -28,6 +28,12 @@ def phase_word(phase: str) -> str:
 
 
 @register.filter
+def qos_word(qos: str) -> str:
+    """How well a task's share of its card is walled off, in words."""
+    return texts.say(f"qos_{qos}")
+
+
+@register.filter
 def sentence(reason: Any) -> str:
     """The sentence of a reason, a refusal or a warning: anything with `code` and `params`."""
     if not reason:

@@ -168,3 +168,24 @@ def test_no_answer_to_a_tenant_holds_anything_of_another(member, group, other, a
     assert not any(word["fits"] for word in told["nodes"])
     said = json.dumps(told, default=str)
     assert [secret for secret in [*secrets, "37 %"] if secret in said] == []
+
+
+@pytest.mark.req("SHARE-03")
+def test_qos_is_told_of_what_holds_a_card(member, group):
+    node = factories.make_node(
+        "rack-1", in_container=False, cards=[{"mig_capable": False, "mps_capable": True}, {}]
+    )
+    task = factories.make_task(group, node=node, attempt=2, state=State.RUNNING)
+    assert describe(member, group)["qos"] is None
+    factories.make_claim(task, node, percent=40, attempt=2)
+    assert describe(member, group)["qos"] == "silver"
+    node.in_container = True
+    node.save()
+    assert describe(member, group)["qos"] == "bronze"
+
+
+def describe(user, group):
+    (task,) = selectors.describe(viewer_of(user), TaskGroup.objects.get(pk=group.pk))["tasks"]
+    one = selectors.describe_one_task(viewer_of(user), group.tasks.select_related("node", "group").get())
+    assert one["qos"] == task["qos"]
+    return task
