@@ -12,6 +12,7 @@ import heteroflow.celery  # noqa: F401 - hints go through the configured Celery 
 from apps.tenants.models import Tenant, User
 from apps.tenants.scope import Viewer, viewer_of
 from tests import factories
+from tests.fakes.docker.engines import docker_node  # noqa: F401 - a fixture, once: each import is another engine
 from tests.stack import running_server  # noqa: F401 - a fixture
 
 # A slow machine is no failure: hypothesis' own deadline measures the machine, not the code.

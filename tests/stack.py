@@ -32,7 +32,7 @@ SHORT_PERIODS = {
     "RECONCILE_GRACE_S": "3",
     "STOP_GRACE_S": "2",
     "DRAIN_S": "2",
-    "IDLE_PERIOD_S": "0.5",
+    "IDLE_PERIOD_S": "1",
     "IDLE_MINUTE_S": "1",
     "SLEEP_SETTLE_S": "0.5",
     "HETEROFLOW_GATEWAY_LOAD_SAY_S": "0.3",

@@ -2,44 +2,31 @@
 kills of agent and server under a flood (AGENT-10, AGENT-14)."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from apps.ops.rest import Api
 from tests.fakes import flood
-from tests.fakes.docker.engines import DockerNode, docker_node, sweep
+from tests.fakes.docker.engines import DockerNode
+from tests.faults.conftest import LOG_ROOM_MB
 from tests.production_stack import pause
-from tests.stack import Stack, new_stack, until
+from tests.stack import Stack, until
 from tools.engine_image import build
 
-__all__ = ["docker_node"]
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
 IMAGE = "example/flood:1"
 CHANGES = ['ENTRYPOINT ["/usr/local/bin/python3", "-I", "/app/server.py"]', "WORKDIR /"]
-ROOM_MB = 4  # more than three bursts and many minutes of steady lines, less than a deluge
 GAP = re.compile(r"\[heteroflow: (\d+) bytes of this log are missing here \((at most )?(\d+) lines\): ")
 
 
 @pytest.fixture
-def stack(docker_node: DockerNode, tmp_path: Path) -> Iterator[Stack]:
+def stack(docker_node: DockerNode, docker_stack: Stack) -> Stack:
+    """Its agent's room for a log holds three bursts and many minutes of steady lines, and no deluge."""
+    assert 3.5 * flood.BURST * flood.LINE < LOG_ROOM_MB * 1024 * 1024 < flood.DELUGE * flood.LINE
     build(docker_node.socket, IMAGE, app=Path(flood.__file__), package=None, changes=CHANGES)
-    made = new_stack(
-        tmp_path,
-        RUNTIME="docker",
-        DOCKER_HOST=docker_node.socket,
-        HETEROFLOW_AGENT_LOG_ROUND_S="0.2",
-        HETEROFLOW_AGENT_LOG_COPY_MB=str(ROOM_MB),
-        RECONCILE_GRACE_S="60",  # a server that is started again late is no container that vanished
-    )
-    try:
-        made.start()
-        yield made
-    finally:
-        made.end()
-        sweep(docker_node.api, "heteroflow.task")
+    return docker_stack
 
 
 def whole_log(api: Api, task_id: str) -> list[str]:
@@ -127,3 +114,4 @@ def test_lines_are_counted_over_kills_of_agent_and_server(stack: Stack, docker_n
     assert sum(gaps) > 0
     (now,) = api.call("GET", f"/api/v1/task-groups/{made['id']}")["tasks"]
     assert (now["status"], now["attempt"]) == ("running", 1)
+    api.call("DELETE", f"/api/v1/task-groups/{made['id']}")

@@ -1,7 +1,6 @@
 """kill -9 of the agent and of the server at each step of a start, on real Docker: the service runs once, in
 one container, with one port (AGENT-03, AGENT-09, RECOV-06, OPS-06)."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -10,11 +9,10 @@ import pytest
 from apps.ops.rest import Api
 from tests.breaks.arming import Breaks
 from tests.breaks.points import POINTS
-from tests.fakes.docker.engines import DockerNode, docker_node, sweep
+from tests.fakes.docker.engines import DockerNode
 from tests.fakes.tiny_model import ANSWER
-from tests.stack import Stack, new_stack, until
+from tests.stack import Stack, until
 
-__all__ = ["docker_node"]
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
 LABEL = "heteroflow.task"
@@ -22,28 +20,8 @@ IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
 
 
 @pytest.fixture(scope="module")
-def breaks(tmp_path_factory: pytest.TempPathFactory) -> Breaks:
-    return Breaks(tmp_path_factory.mktemp("breaks"))
-
-
-@pytest.fixture(scope="module")
-def stack(
-    docker_node: DockerNode, breaks: Breaks, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
-    """One stack for all points; every test leaves it running."""
-    made = new_stack(
-        tmp_path_factory.mktemp("killed-starts"),
-        RUNTIME="docker",
-        DOCKER_HOST=docker_node.socket,
-        RECONCILE_GRACE_S="60",  # a server that is started again late is no container that vanished
-        **breaks.environment,
-    )
-    try:
-        made.start()
-        yield made
-    finally:
-        made.end()
-        sweep(docker_node.api, LABEL)
+def stack(docker_stack: Stack) -> Stack:
+    return docker_stack
 
 
 def answers(stack: Stack, model: str) -> bool:

@@ -94,6 +94,49 @@ def test_engine_killed_while_it_runs(stack: Stack) -> None:
     assert identity(stack) == before
 
 
+def log_text(stack: Stack, task_id: str, attempt: int) -> bytes:
+    """All that the server has of an attempt's log."""
+    text, place, api = "", 0, stack.api()
+    while True:
+        piece = api.call("GET", f"/api/v1/tasks/{task_id}/logs?attempt={attempt}&from={place}")
+        if not piece["text"]:
+            return text.encode()
+        text, place = text + piece["text"], piece["end"]
+
+
+@pytest.mark.xdist_group("kills")
+@pytest.mark.req("AGENT-10", "RECOV-06")
+def test_what_engines_wrote_is_on_the_server_to_the_byte(stack: Stack, tmp_path: Path) -> None:
+    """Engines end with their agent here, so a kill of it cuts a log anywhere. Links keep what they wrote."""
+    (task,) = stack.demo_group()["tasks"]
+    written: dict[int, Path] = {}
+
+    def keep() -> None:
+        for file in (stack.data_dir / "agent" / "state" / "logs").glob(f"{task['id']}.*.log"):
+            attempt = int(file.suffixes[0][1:])
+            if attempt not in written:
+                written[attempt] = tmp_path / file.name
+                written[attempt].hardlink_to(file)
+
+    def talk() -> None:
+        for _ in range(4):
+            answers(stack)  # each leaves lines
+        keep()
+
+    for killed in ([stack.agent], [stack.server], [stack.agent, stack.server]):
+        talk()
+        for process in [of() for of in killed]:
+            stack.kill(process)
+        until(lambda: answers(stack), "it serves again", limit_s=90)
+    talk()
+    assert len(written) >= 1 and all(file.read_bytes().count(b"\n") > 20 for file in written.values())
+
+    def equal() -> bool:
+        return all(log_text(stack, task["id"], one) == file.read_bytes() for one, file in written.items())
+
+    until(equal, lambda: f"all is carried: {written}\n{stack.printed()[-2000:]}", 90)
+
+
 @pytest.mark.req("OPS-01", "OPS-06")
 def test_killed_parent_leaves_nothing_and_a_second_start_goes_on(tmp_path: Path) -> None:
     stack = new_stack(tmp_path)

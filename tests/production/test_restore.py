@@ -15,13 +15,12 @@ import psycopg
 import pytest
 
 from apps.ops.demo import IMAGE
-from tests.fakes.docker.engines import DockerNode, docker_node, sweep
+from tests.fakes.docker.engines import DockerNode, sweep
 from tests.fakes.tiny_model import ANSWER
 from tests.production.traffic import traffic_of
 from tests.production_stack import ProductionStack, running_production
 from tests.stack import ROOT, clean_environment, until
 
-__all__ = ["docker_node"]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("docker"),

@@ -7,11 +7,10 @@ import pytest
 
 from apps.ops import docker_run
 from apps.ops.preflight import NotReady
-from tests.fakes.docker.engines import DockerNode, docker_node, sweep
+from tests.fakes.docker.engines import DockerNode, sweep
 from tests.fakes.tiny_model import ANSWER
 from tests.stack import Stack, new_stack, until
 
-__all__ = ["docker_node"]
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
 

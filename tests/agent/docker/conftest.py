@@ -21,17 +21,22 @@ from agent.runtime.base import Adopted, Exit, Instance, Starting
 from agent.runtime.docker_runtime import DockerRuntime
 from apps.core.free_ports import free_ports
 from tests.agent.fakes import make_settings, make_spec
-from tests.fakes.docker.engines import DockerNode, docker_node, sweep
+from tests.fakes.docker.engines import DockerNode, sweep
 from tests.fakes.fake_server import TOKEN, FakeServer
 from tests.fakes.tiny_model import make_tiny_model
+from tests.fakes.vllm.image import build_fake_vllm
 from tools.engine_image import build
 
-__all__ = ["docker_node"]
 PYTHON = "/usr/local/bin/python3"
 PLAIN = "example/plain:1"
 KEY = "engine-key-of-this-test"
 ROOT = Path(__file__).parents[3]
 T = TypeVar("T")
+
+
+@pytest.fixture(scope="session")
+def vllm_image(docker_node: DockerNode) -> str:
+    return build_fake_vllm(docker_node.socket)
 
 
 def wait_for(ask: Callable[[], T], what: str, seconds: float = 30.0) -> T:

@@ -13,16 +13,9 @@ from agent.contract.messages import HealthCheck, PortMapping, SleepOrder, TaskRe
 from agent.contract.states import Desired, Observed, Phase
 from tests.agent.docker.conftest import KEY, Machine, free_port
 from tests.agent.fakes import make_spec
-from tests.fakes.docker.engines import DockerNode
-from tests.fakes.vllm.image import build_fake_vllm
 
 ORDER = SleepOrder(drain_seconds=20, settle_seconds=0.5)
 QUICK = {"LOADING_PROBE_S": "0.1", "STEP_S": "0.1"}
-
-
-@pytest.fixture(scope="session")
-def vllm_image(docker_node: DockerNode) -> str:
-    return build_fake_vllm(docker_node.socket)
 
 
 class Service:

@@ -8,10 +8,10 @@ import pytest
 from agent.contract.codes import Code, reason
 from agent.contract.messages import HealthCheck
 from agent.contract.states import Observed, Phase
-from tests.agent.docker.services import QUICK, Service, service, vllm_image
+from tests.agent.docker.services import QUICK, Service, service
 from tests.fakes.vllm.image import order
 
-__all__ = ["service", "vllm_image"]
+__all__ = ["service"]
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 SLOW = HealthCheck(type="engine", interval_seconds=0.3, unhealthy_threshold=3, start_period_seconds=5)
 

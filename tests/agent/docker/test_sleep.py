@@ -11,12 +11,12 @@ from agent.contract.codes import Code, reason
 from agent.contract.messages import SleepOrder
 from agent.contract.states import Desired, Observed, Phase
 from tests.agent.docker.conftest import KEY, Machine
-from tests.agent.docker.services import ORDER, QUICK, Service, service, vllm_image
+from tests.agent.docker.services import ORDER, QUICK, Service, service
 from tests.agent.test_real_agent import ask
 from tests.fakes.tiny_model import ANSWER as TINY_ANSWER
 from tests.fakes.vllm.image import ANSWER, order, order_next
 
-__all__ = ["service", "vllm_image"]
+__all__ = ["service"]
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 Step = Callable[[Service], Awaitable[None]]
 
