@@ -19,6 +19,7 @@ class NodeFacts(NamedTuple):
     open_to: frozenset[int] | None
     reachable: bool
     volume_prefixes: tuple[str, ...] | None
+    host_ipc: bool | None
 
 
 class CardFacts(NamedTuple):

@@ -116,6 +116,24 @@ def test_a_node_whose_runtime_is_not_known_yet_takes_nothing():
     assert Code.RUNTIME_CANNOT in codes(one(task(1), node(1, card(1), runtime=None)))
 
 
+@pytest.mark.req("PAR-03", "AGENT-03")
+@pytest.mark.parametrize(
+    ("runtime", "host_ipc", "taken"),
+    [
+        (RuntimeKind.DOCKER, False, True),
+        (RuntimeKind.DOCKER, True, True),
+        (RuntimeKind.DOCKER, None, False),  # its agent is too old to know stages
+        (RuntimeKind.PROCESS, False, False),
+    ],
+)
+def test_a_stage_goes_to_an_agent_that_knows_what_it_is(runtime, host_ipc, taken):
+    there = node(1, card(1), runtime=runtime, host_ipc=host_ipc)
+    plan = one(task(1, host_network=True, engine="vllm"), there)
+
+    assert (1 in places(plan)) == taken
+    assert taken or Code.RUNTIME_CANNOT in codes(plan)
+
+
 def test_an_engine_goes_to_cards_that_it_can_use():
     amd, old = card(1, vendor="ascend"), card(2, compute_capability="7.0")
     assert Code.RUNTIME_CANNOT in codes(one(task(1), node(1, amd, old)))
