@@ -49,10 +49,12 @@ class Ask:
     estimate, so that a card full of strangers' memory is not taken. `engine_percent`: the share of a card of
     which the engine wants more to be free at its start, 0 = it does not ask. `friends`: tenants that its
     own may share with, itself among them. `many_at_once`: an engine over several cards (AGENT-06).
+    `node_key` and `card_key` hold all that filters of facts read.
     """
 
     __slots__ = (
         "any_ports",
+        "card_key",
         "cards",
         "counted",
         "engine",
@@ -70,6 +72,7 @@ class Ask:
         "mounts",
         "named_ports",
         "need_mb",
+        "node_key",
         "percent",
         "promise",
         "refused_by",
@@ -104,6 +107,9 @@ class Ask:
         named = tuple(host for _, host in task.ports if host)
         self.named_ports: tuple[int, ...] = named
         self.any_ports = len(task.ports) - len(named)
+        by = (task.engine, task.has_command, self.inference)
+        self.node_key = (*by, task.tenant_id, bool(task.gpu_required), self.mounts, task.host_network)
+        self.card_key = (*by, task.gpu_type, self.whole, self.percent, self.estimate_mb)
 
     def _engine_percent(self) -> int:
         if self.engine is None or self.has_command or not self.inference or not self.cards:

@@ -6,12 +6,13 @@ A node is named by its place in `nodes`, a card by its row id.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 
 from agent.contract.codes import Code
 from apps.scheduling.policy.ask import Ask, ShapeKey, shape_of
 from apps.scheduling.policy.choice import choose
 from apps.scheduling.policy.lanes import LIVE, Columns
-from apps.scheduling.policy.questions import Fits, Question, Stretch
+from apps.scheduling.policy.questions import Fits, Question, Stretches
 from apps.scheduling.policy.registry import (
     Filter,
     Of,
@@ -24,6 +25,8 @@ from apps.scheduling.policy.rooms import Booking, CardRoom, NodeRoom, Ports, as_
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Snapshot, TaskView
 
 NOBODY: frozenset[int] = frozenset()
+
+_live = attrgetter(*LIVE)
 
 
 class Board:
@@ -53,7 +56,9 @@ class Board:
         self._booked: list[int] = []  # places, in order
         self._bookings: dict[int, list[Booking]] = defaultdict(list)
         self._questions: dict[ShapeKey, Question] = {}
-        self._stretches: dict[object, Stretch | None] = {}
+        self._stretches = Stretches(self.columns)
+        self._live = [getattr(self.columns, name) for name in LIVE]
+        self._grouped: set[tuple[int, int]] = set()  # (place, group) of bookings
 
     # --- asking
 
@@ -94,22 +99,27 @@ class Board:
     def fit(self, task: TaskView, place: int) -> tuple[float, tuple[int, ...]] | None:
         """(Its score without regard to company, the places of the cards in the node), None where it is
         refused. For a node that passed the filters of facts."""
-        question = self.question(task)
+        return self.fit_of(self.question(task), task, place)
+
+    def fit_of(self, question: Question, task: TaskView, place: int) -> tuple[float, tuple[int, ...]] | None:
+        """The same where the question is at hand."""
         ask = question.ask
         room = self._room_for(task, place, NOBODY, NOBODY) if task.id in self._kept else self.room(place)
-        if not all(fits(ask, room) for fits in question.node_filters):
-            return None
-        left = question.passing_facts(place, room.cards) if ask.cards else []
+        for fits in question.node_filters:
+            if not fits(ask, room):
+                return None
+        wanted = ask.cards
+        left = question.passing_facts(place, room.cards) if wanted else []
         for fits in question.card_filters:
             left = [card for card in left if fits(ask, card)]
-        if len(left) < ask.cards:
-            return None
+            if len(left) < wanted:
+                return None
         for fits in question.cards_filters:
             stays = fits(ask, [card.model for card in left], [True] * len(left))
             left = [card for card, stay in zip(left, stays, strict=True) if stay]
-            if len(left) < ask.cards:
+            if len(left) < wanted:
                 return None
-        cards = choose(ask.cards, left)
+        cards = choose(wanted, left)
         return self._score(question, room, cards), tuple([card.slot for card in cards])
 
     def places(self, task: TaskView, below: int | None = None, limit: int | None = None) -> list[int]:
@@ -159,11 +169,10 @@ class Board:
 
     def company(self, task: TaskView, place: int) -> float:
         """What the company of its group takes off the score there; 0 where it has none."""
-        room = self._rooms[place]
-        siblings = self.nodes[place].siblings
-        if room is None and task.group_id not in siblings:
+        group = task.group_id
+        if (place, group) not in self._grouped and group not in self.nodes[place].siblings:
             return 0.0
-        room = room or self.room(place)
+        room = self.room(place)
         return sum(weight * (measure(task, room, ()) - 1.0) for measure, weight in self._companies)
 
     def holds(self, place: int, card: int) -> tuple[CardHold, ...]:
@@ -202,6 +211,7 @@ class Board:
         room.add(booking)
         self._bookings[place].append(booking)
         self._booked.append(place)
+        self._grouped.add((place, task.group_id))
         self._mirror(room, slots)
         self._join(task, place, slots, room)
         return booking.ports
@@ -228,9 +238,8 @@ class Board:
         """Write a node's numbers into the columns."""
         columns, place = self.columns, room.place
         for slot in slots:
-            card = room.cards[slot]
-            for name in LIVE:
-                getattr(columns, name)[slot, place] = getattr(card, name)
+            for column, value in zip(self._live, _live(room.cards[slot]), strict=True):
+                column[slot, place] = value
         columns.begun[place] = room.begun
         columns.tasks[place] = room.tasks
         columns.cap_left[place] = room.cap_left
@@ -290,8 +299,10 @@ class Board:
         return choose(ask.cards, left)
 
     def _score(self, question: Question, room: NodeRoom, cards: list[CardRoom]) -> float:
-        ask, chosen = question.ask, as_one(cards)
-        return sum((weight * measure(ask, room, chosen) for measure, weight in question.scores), 0.0)
+        ask, chosen, total = question.ask, as_one(cards), 0.0
+        for measure, weight in question.scores:
+            total += weight * measure(ask, room, chosen)
+        return total
 
     # --- thinking away
 

@@ -14,11 +14,15 @@ def choose(wanted: int, fitting: Sequence[CardRoom]) -> list[CardRoom]:
     whole.
     """
     if wanted <= 1:
-        return [min(fitting, key=_preference)] if wanted else []
+        return [max(fitting, key=_fullness)] if wanted else []  # the first one of equals
     cards = _smallest(fitting, wanted, lambda card: card.model) or fitting
     joined = _smallest(cards, wanted, lambda card: card.view.link_group)
     near = joined or _smallest(cards, wanted, lambda card: card.view.pcie_root or None) or cards
     return sorted(sorted(near, key=_preference)[:wanted], key=lambda card: card.slot)
+
+
+def _fullness(card: CardRoom) -> int:
+    return card.fullness
 
 
 def _preference(card: CardRoom) -> tuple[int, int]:

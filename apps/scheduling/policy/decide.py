@@ -157,7 +157,8 @@ class Planner:
         borrowed: bool = False,
     ) -> None:
         node = self._board.nodes[place]
-        self._turns.took(task, [card for card in node.cards if card.id in cards])
+        if self._snapshot.fair_weights is not None:
+            self._turns.took(task, [card for card in node.cards if card.id in cards])
         plan.placements.append(
             Placed(
                 task_id=task.id,

@@ -56,23 +56,23 @@ LIVE = (
     "alone",
     "without_other",
 )
-_NODE_COLUMNS = (
-    "cap_left",
-    "inference_cap",
-    "ports_left",
-    "port_first",
-    "port_last",
-    "tasks",
-    "begun",
-    "has_cards",
-    "cpu_percent",
-    "memory_percent",
-    "disk_percent",
-    "load_known",
-    "ipc_apart",
-    "link_size",
-    "root_size",
-)
+_NODE_COLUMNS = {
+    "cap_left": np.int32,
+    "inference_cap": np.int32,
+    "ports_left": np.int32,
+    "port_first": np.int32,
+    "port_last": np.int32,
+    "tasks": np.int32,
+    "begun": np.float64,
+    "has_cards": np.bool_,
+    "cpu_percent": np.float64,
+    "memory_percent": np.float64,
+    "disk_percent": np.float64,
+    "load_known": np.bool_,
+    "ipc_apart": np.bool_,
+    "link_size": np.int32,
+    "root_size": np.int32,
+}
 
 
 class _Held(SimpleNamespace):
@@ -192,7 +192,7 @@ class Columns:
                 self.wide[1].append(tenant)
         self.node_kind: Array = np.array(kinds, np.int32)
         for name, values in rows.items():
-            setattr(self, name, np.array(values))
+            setattr(self, name, np.array(values, _NODE_COLUMNS[name]))
         cards = (self.card_kind > 0).sum(axis=0)
         begun = ((self.card_kind > 0) & (self.alone ^ True)).sum(axis=0)
         self.begun: Array = begun / np.maximum(cards, 1)

@@ -3,7 +3,7 @@
 Owns asking facts once, and asking many nodes at once. One node alone is asked by `Board`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -49,6 +49,66 @@ class Miss(NamedTuple):
     nearest: int
 
 
+class Stretches:
+    """Finds the nodes that pass the filters of facts, once for all shapes of which those read the same."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._fixed: Bools | None = None
+        self._of_nodes: dict[Hashable, tuple[bool, ...]] = {}
+        self._of_cards: dict[Hashable, tuple[bool, ...]] = {}
+        self._known: dict[tuple[tuple[bool, ...], tuple[bool, ...]], Stretch | None] = {}
+
+    def find(self, ask: Ask, filters: Sequence[Filter]) -> Stretch | None:
+        """None where no node passes."""
+        columns = self._columns
+        if self._fixed is None:
+            self._fixed = np.ones(columns.count, np.bool_)
+            every = NodeLanes(columns, slice(None))
+            for one in filters:
+                if one.fixed:
+                    self._fixed &= one.fits(ask, every)
+        nodes = self._of_nodes.get(ask.node_key)
+        if nodes is None:
+            asked = [one.fits for one in filters if one.of is Of.NODE_FACTS]
+            nodes = tuple([all([fits(ask, facts) for fits in asked]) for facts in columns.node_kinds])
+            self._of_nodes[ask.node_key] = nodes
+        cards: tuple[bool, ...] = ()
+        if ask.cards:
+            cards = self._of_cards.get(ask.card_key, ())
+            if not cards:
+                asked = [one.fits for one in filters if one.of is Of.CARD_FACTS]
+                kinds = columns.card_kinds
+                cards = tuple([one is not None and all([fits(ask, one) for fits in asked]) for one in kinds])
+                self._of_cards[ask.card_key] = cards
+        if (nodes, cards) not in self._known:
+            self._known[nodes, cards] = self._build(nodes, cards, self._fixed)
+        return self._known[nodes, cards]
+
+    def _build(self, nodes: tuple[bool, ...], cards: tuple[bool, ...], fixed: Bools) -> Stretch | None:
+        columns = self._columns
+        nodes_ok: Bools = np.array(nodes, np.bool_)[columns.node_kind] & fixed
+        cards_ok: Bools | None = None
+        if cards:
+            cards_ok = np.array(cards, np.bool_)[columns.card_kind]
+            nodes_ok &= cards_ok.any(axis=0)
+        places = np.flatnonzero(nodes_ok)
+        if not len(places):
+            return None
+        where = slice(int(places[0]), int(places[-1]) + 1)
+        if cards_ok is not None:
+            cards_ok = cards_ok[:, where]
+            there = columns.card_kind[:, where] > 0
+            cards_ok = None if (cards_ok | (there ^ True)).all() else cards_ok
+        return Stretch(
+            where.start,
+            NodeLanes(columns, where),
+            CardLanes(columns, where),
+            None if len(places) == where.stop - where.start else nodes_ok[where],
+            cards_ok,
+        )
+
+
 class Question:
     """One shape of task and all that is asked for it."""
 
@@ -69,35 +129,20 @@ class Question:
         columns: Columns,
         filters: Sequence[Filter],
         scores: Sequence[tuple[Score, float]],
-        stretches: "dict[Any, Stretch | None]",
+        stretches: "Stretches",
     ) -> None:
         self.ask = ask
         self._columns = columns
         self.filters = [one for one in filters if (ask.cards or one.of not in _OF_CARDS) and one.applies(ask)]
         asked = [one for one in self.filters if not one.covered]
-        self.node_filters = [one.fits for one in asked if one.of is Of.NODE]
-        self.card_filters = [one.fits for one in asked if one.of is Of.CARD]
+        self.node_filters = [one.fits for one in asked if one.of is Of.NODE and not one.fixed]
+        # The last ones refuse most.
+        self.card_filters = [one.fits for one in reversed(asked) if one.of is Of.CARD]
         self.cards_filters = [one.fits for one in asked if one.of is Of.CARDS]
         self.scores = [(one.measure, weight) for one, weight in scores if weight and one.applies(ask)]
-        self._stretch = self._find_stretch(asked, stretches)
+        self._stretch = stretches.find(ask, asked)
 
     # --- facts
-
-    def _find_stretch(self, asked: list[Filter], known: "dict[Any, Stretch | None]") -> Stretch | None:
-        ask, columns = self.ask, self._columns
-        of_nodes = [one.fits for one in asked if one.of is Of.NODE_FACTS]
-        of_cards = [one.fits for one in asked if one.of is Of.CARD_FACTS]
-        nodes = tuple(all(fits(ask, facts) for fits in of_nodes) for facts in columns.node_kinds)
-        cards: tuple[bool, ...] = ()
-        if ask.cards:
-            cards = tuple(
-                facts is not None and all(fits(ask, facts) for fits in of_cards)
-                for facts in columns.card_kinds
-            )
-        key = (nodes, cards)
-        if key not in known:
-            known[key] = _stretch(columns, nodes, cards)
-        return known[key]
 
     def possible(self) -> list[int]:
         """Places of the nodes that pass the filters of facts."""
@@ -130,8 +175,8 @@ class Question:
         stretch = self._stretch
         if stretch is None:
             return Fits([], [], [])
-        fitting, fullness = self._fitting(stretch)
-        scores = self._scores(stretch, fullness)
+        fitting, fullness, fullest = self._fitting(stretch)
+        scores = self._scores(stretch, fullest)
         where = np.flatnonzero(fitting)
         rated = scores[where] if isinstance(scores, np.ndarray) else np.full(len(where), scores)
         if len(where) > most:
@@ -143,19 +188,19 @@ class Question:
             slots = [-1] * len(where)
         return Fits((where + stretch.first).tolist(), rated.tolist(), slots)
 
-    def _fitting(self, stretch: Stretch) -> tuple[Bools, Array | None]:
-        """Which nodes take it, and the fullness of the cards that fit, -1 of others."""
+    def _fitting(self, stretch: Stretch) -> tuple[Bools, Array | None, Array | None]:
+        """Which nodes take it; the fullness of the cards that fit, -1 of others; that of the fullest."""
         ask = self.ask
         ok: Any = True if stretch.nodes_ok is None else stretch.nodes_ok
         for fits in self.node_filters:
             ok = fits(ask, stretch.nodes) & ok
         if not ask.cards:
-            return np.broadcast_to(ok, stretch.nodes.tasks.shape), None
+            return np.broadcast_to(ok, stretch.nodes.tasks.shape), None, None
         left = self._left(stretch)
         fullness = np.where(left, stretch.cards.fullness, -1)
-        if ask.cards == 1:
-            return (fullness.max(axis=0) >= 0) & ok, fullness
-        return (left.sum(axis=0, dtype=np.int16) >= ask.cards) & ok, fullness
+        fullest = fullness.max(axis=0)
+        enough = fullest >= 0 if ask.cards == 1 else left.sum(axis=0, dtype=np.int16) >= ask.cards
+        return enough & ok, fullness, fullest
 
     def _left(self, stretch: Stretch) -> Bools:
         ask, cards = self.ask, stretch.cards
@@ -169,15 +214,15 @@ class Question:
             left = np.array(fits(ask, cards.model, left))
         return left
 
-    def _scores(self, stretch: Stretch, fullness: Array | None) -> Any:
+    def _scores(self, stretch: Stretch, fullest: Array | None) -> Any:
         ask, nodes = self.ask, stretch.nodes
-        if fullness is None:
+        if fullest is None:
             chosen = Chosen(0.0, 0.0)
         else:
             closeness: Any = 0.0
             if ask.cards > 1:
                 closeness = higher(1.0 * (nodes.link_size >= ask.cards), 0.5 * (nodes.root_size >= ask.cards))
-            chosen = Chosen(fullness.max(axis=0) / MILLION, closeness)
+            chosen = Chosen(fullest / MILLION, closeness)
         return sum((weight * measure(ask, nodes, chosen) for measure, weight in self.scores), 0.0)
 
     # --- why not
@@ -196,43 +241,55 @@ class Question:
     def misses(self) -> tuple[list[Miss], int]:
         """Why nodes do not take it, each counted for the first filter that refuses it; and how many do."""
         columns, ask = self._columns, self.ask
-        nodes, cards = NodeLanes(columns, slice(None)), CardLanes(columns, slice(None))
+        first, last = 0, columns.count  # those not refused yet stand between
         alive: Bools = np.ones(columns.count, np.bool_)
         left: Bools = columns.card_kind > 0
+        nodes, cards = NodeLanes(columns, slice(None)), CardLanes(columns, slice(None))
         found = []
         for one in self.filters:
-            if not alive.any():
-                break
             before = left
             if one.of not in _OF_CARDS:
-                passed = self._passed_nodes(one, nodes)
-                refused = alive & (passed ^ True)
+                refused = alive & (self._passed_nodes(one, nodes, slice(first, last)) ^ True)
             else:
-                left = before & self._passed_cards(one, cards, before)
+                passed = self._passed_cards(one, cards, before, slice(first, last))
+                left = before if passed is None else before & passed
                 count = left.sum(axis=0, dtype=np.int16)
                 if one.empties:
                     refused = alive & (count == 0) & before.any(axis=0)
                 else:
                     refused = alive & (count < ask.cards)
-            if refused.any():
-                nearest = self._nearest(one, refused, before, left, nodes, cards)
-                found.append(Miss(one.code(ask), int(refused.sum()), nearest))
-                alive &= refused ^ True
+            if not refused.any():
+                continue
+            nearest = self._nearest(one, refused, before, left, nodes, cards)
+            found.append(Miss(one.code(ask), int(refused.sum()), first + nearest))
+            alive &= refused ^ True
+            rest = np.flatnonzero(alive)
+            if not len(rest):
+                return found, 0
+            start, stop = int(rest[0]), int(rest[-1]) + 1
+            if 2 * (stop - start) < last - first:
+                alive, left = alive[start:stop], left[:, start:stop]
+                first, last = first + start, first + stop
+                nodes, cards = (
+                    NodeLanes(columns, slice(first, last)),
+                    CardLanes(columns, slice(first, last)),
+                )
         return found, int(alive.sum())
 
-    def _passed_nodes(self, one: Filter, nodes: NodeLanes) -> Any:
+    def _passed_nodes(self, one: Filter, nodes: NodeLanes, where: slice) -> Any:
         if one.of is Of.NODE:
             return one.fits(self.ask, nodes)
         kinds = np.array([one.fits(self.ask, facts) for facts in self._columns.node_kinds], np.bool_)
-        return kinds[self._columns.node_kind]
+        return kinds[self._columns.node_kind[where]]
 
-    def _passed_cards(self, one: Filter, cards: CardLanes, left: Bools) -> Any:
+    def _passed_cards(self, one: Filter, cards: CardLanes, left: Bools, where: slice) -> Any:
+        """None = all pass."""
         if one.of is Of.CARD:
             return one.fits(self.ask, cards)
         if one.of is Of.CARDS:
-            return np.array(one.fits(self.ask, cards.model, left))
-        kinds = [facts is not None and one.fits(self.ask, facts) for facts in self._columns.card_kinds]
-        return np.array(kinds, np.bool_)[self._columns.card_kind]
+            return np.array(one.fits(self.ask, cards.model, left), np.bool_).reshape(left.shape)
+        kinds = [facts is None or one.fits(self.ask, facts) for facts in self._columns.card_kinds]
+        return None if all(kinds) else np.array(kinds, np.bool_)[self._columns.card_kind[:, where]]
 
     def _nearest(
         self, one: Filter, refused: Bools, before: Bools, left: Bools, nodes: NodeLanes, cards: CardLanes
@@ -244,24 +301,3 @@ class Question:
         else:
             by = one.short(self.ask, nodes)
         return int(np.where(refused, by, np.inf).argmin())
-
-
-def _stretch(columns: Columns, nodes: tuple[bool, ...], cards: tuple[bool, ...]) -> Stretch | None:
-    nodes_ok: Bools = np.array(nodes, np.bool_)[columns.node_kind]
-    cards_ok: Bools | None = None
-    if cards:
-        cards_ok = np.array(cards, np.bool_)[columns.card_kind]
-        nodes_ok &= cards_ok.any(axis=0)
-    places = np.flatnonzero(nodes_ok)
-    if not len(places):
-        return None
-    where = slice(int(places[0]), int(places[-1]) + 1)
-    if cards_ok is not None:
-        cards_ok = cards_ok[:, where]
-    return Stretch(
-        where.start,
-        NodeLanes(columns, where),
-        CardLanes(columns, where),
-        None if len(places) == where.stop - where.start else nodes_ok[where],
-        None if cards_ok is None or cards_ok.all() else cards_ok,
-    )

@@ -52,7 +52,8 @@ def _no_numbers(*_: Any) -> Mapping[str, Value]:
 class Filter:
     """`fits(ask, thing)`. `empties`: it refuses a node only when it leaves no card at all; any other filter
     of cards does when fewer are left than the task needs. `applies(ask)`: whether it is asked for the task.
-    `covered`: another one refuses all that this does; it is asked only to tell why.
+    `covered`: another one refuses all that this does; it is asked only to tell why. `fixed`: its answer
+    depends on no task and no booking.
     `short(ask, thing)`: by how much it is missed, elementwise. `tell(ask, node, card, left)`: the numbers of
     a refusal, of one node and its nearest card (None = a filter of nodes) with `left` cards staying."""
 
@@ -63,6 +64,7 @@ class Filter:
     fits: Callable[..., Any]
     empties: bool
     covered: bool
+    fixed: bool
     applies: Callable[[Any], bool]
     short: Callable[[Any, Any], Any] | None
     tell: Callable[..., Mapping[str, Value]]
@@ -107,6 +109,7 @@ def filter_plugin(
     of: Of,
     empties: bool = False,
     covered: bool = False,
+    fixed: bool = False,
     applies: Callable[[Any], bool] = _always,
     short: Callable[[Any, Any], Any] | None = None,
     tell: Callable[..., Mapping[str, Value]] = _no_numbers,
@@ -115,7 +118,7 @@ def filter_plugin(
 
     def register(fits: Callable[..., Any]) -> Callable[..., Any]:
         of_ask = (lambda _: code) if isinstance(code, Code) else code
-        _filters[name] = Filter(name, order, of_ask, of, fits, empties, covered, applies, short, tell)
+        _filters[name] = Filter(name, order, of_ask, of, fits, empties, covered, fixed, applies, short, tell)
         return fits
 
     return register

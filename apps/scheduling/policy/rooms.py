@@ -231,6 +231,8 @@ def is_host_wide(task: TaskView, ipc_apart: bool) -> bool:
 
 def as_one(cards: Collection[CardRoom]) -> Chosen:
     """Chosen cards for scores."""
+    if len(cards) == 1:
+        return Chosen(next(iter(cards)).fullness / MILLION, 0.0)
     count = max(1, len(cards))
     return Chosen(sum(card.fullness for card in cards) / (MILLION * count), closeness_of(cards))
 

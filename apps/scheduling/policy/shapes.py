@@ -11,6 +11,7 @@ from collections.abc import Callable
 from agent.contract.codes import Reason
 from apps.scheduling.policy.ask import ShapeKey, shape_of
 from apps.scheduling.policy.board import Board
+from apps.scheduling.policy.questions import Question
 from apps.scheduling.policy.reasons import reasons_of
 from apps.scheduling.policy.snapshot import TaskView
 
@@ -40,12 +41,13 @@ def alike(task: TaskView, board: Board) -> Alike:
 class Shape:
     """The nodes that take one shape of task, best first. `tasks` is how many of it may come."""
 
-    __slots__ = ("_all", "_board", "_breathe", "_heap", "_latest", "_reasons", "_seen", "tasks")
+    __slots__ = ("_all", "_board", "_breathe", "_heap", "_latest", "_question", "_reasons", "_seen", "tasks")
 
     def __init__(self, board: Board, breathe: Callable[[], None]) -> None:
         self.tasks = 0
         self._board = board
         self._breathe = breathe
+        self._question: Question | None = None
         self._heap: list[Entry] | None = None
         self._all = False  # the heap holds every node that takes it
         self._latest: dict[int, int] = {}  # place -> the version of its latest entry, where there are several
@@ -80,6 +82,7 @@ class Shape:
         self._breathe()
         board = self._board
         most = self.tasks + SPARE
+        self._question = board.question(task)
         fits = board.find(task, most)
         versions = board.versions
         self._all = len(fits.places) < most
@@ -95,6 +98,7 @@ class Shape:
 
     def _pick(self, task: TaskView, heap: list[Entry]) -> tuple[int, tuple[int, ...]] | None:
         board, versions = self._board, self._board.versions
+        question = self._question or board.question(task)
         best: tuple[float, int] | None = None
         chosen = None
         looked_at: list[Entry] = []
@@ -108,7 +112,7 @@ class Shape:
                 if self._latest.get(place) == now:
                     heapq.heappop(heap)  # there is a newer entry
                     continue
-                found = board.fit(task, place)
+                found = board.fit_of(question, task, place)
                 if found is None:
                     heapq.heappop(heap)
                 else:

@@ -11,7 +11,7 @@ from apps.scheduling.policy.registry import Of, Value, filter_plugin
 _WHAT = ("cpu", "memory", "disk")
 
 
-@filter_plugin("node_load_known", order=44, code=Code.NODE_LOAD_UNKNOWN, of=Of.NODE)
+@filter_plugin("node_load_known", order=44, code=Code.NODE_LOAD_UNKNOWN, of=Of.NODE, fixed=True)
 def is_known(ask: Ask, node: NodeLanes) -> Any:
     return node.load_known
 
@@ -31,7 +31,7 @@ def _tell(ask: Ask, node: NodeLanes, card: None, left: int) -> Mapping[str, Valu
     return {"what": what, "percent": round(percent), "limit": round(limit)}
 
 
-@filter_plugin("node_load", order=45, code=Code.NODE_BUSY, of=Of.NODE, short=_short, tell=_tell)
+@filter_plugin("node_load", order=45, code=Code.NODE_BUSY, of=Of.NODE, fixed=True, short=_short, tell=_tell)
 def fits(ask: Ask, node: NodeLanes) -> Any:
     limit = ask.thresholds
     return (
