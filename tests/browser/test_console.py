@@ -53,6 +53,19 @@ def test_overview_shows_nodes_loops_and_why_a_service_waits(
     picture(console, "console")
 
 
+@pytest.mark.req("UI-04", "SCHED-10")
+def test_queue_and_map_lead_from_who_waits_to_what_is_held(console: Page, waiting: str) -> None:
+    console.locator("a[href$='/task/queue/']").first.click()
+    queue = console.locator("#queue")
+    expect(queue).to_contain_text(waiting)
+    expect(queue.locator("[data-position]").first).to_have_text(re.compile(r"\d+"))
+    console.locator("a[href$='/card/map/']").first.click()
+    expect(console.locator("#map .map-node").first).to_be_visible()
+    expect(console.locator("#map .map-legend")).to_contain_text("not promised")
+    wide = console.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert wide, "the map fits the window"
+
+
 def test_live_log_of_a_task(console: Page, running_server: Stack) -> None:
     console.goto(f"{running_server.base_url}/admin/workloads/task/?q=demo")
     console.locator("#result_list a[href*='/change/']").first.click()
