@@ -28,7 +28,7 @@ SETTINGS = {
     "DOOR_CHECK_PERIOD_S": "1",
     "DRAIN_PERIOD_S": "0.5",
     "DRAIN_DEADLINE_S": "4",
-    "LOAN_MAX_S": "12",
+    "LOAN_MAX_S": "20",
 }
 
 
