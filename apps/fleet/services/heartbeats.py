@@ -25,7 +25,7 @@ from apps.fleet.selectors import is_online
 from apps.fleet.services import cards
 from apps.fleet.services.alerts import raise_alert
 from apps.fleet.services.doors import forget_door
-from apps.fleet.services.load import write_load
+from apps.fleet.services.load import LOAD, write_load
 from apps.fleet.services.measures import count_or_none, fit, storable_texts
 
 log = logging.getLogger("heteroflow.fleet")
@@ -78,7 +78,7 @@ def record_heartbeat(
     _check(request, address)
     skew_s = _skew(request.sent_at, now)
     with transaction.atomic():
-        known = Liveness.objects.select_for_update(of=("self",)).select_related("node__sample")
+        known = Liveness.objects.select_for_update(of=("self",)).annotate(**LOAD)
         live, _ = known.get_or_create(node=node)
         same_run = live.incarnation == request.incarnation
         if same_run and request.sequence <= live.heartbeat_sequence:
@@ -91,7 +91,7 @@ def record_heartbeat(
         follows = _may_follow(live, now)
         changed = _write_facts(node, request, address_too=follows or not node.dial)
         cards_changed = cards.write_cards(node, request.cards, now, unknown=request.cards_unknown)
-        load_changed = write_load(node, getattr(live.node, "sample", None), request.host, now)
+        load_changed = write_load(node, live, request.host, now)
         has_door = isinstance(request.dial, DoorTarget)
         clock_moved = has_door and follows and _follow_clock(live, skew_s)
         ports_changed = _follow_ports(live, request)

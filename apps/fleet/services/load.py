@@ -7,29 +7,36 @@ quiet fleet writes next to nothing. No answer is empty, never zero.
 from datetime import datetime
 
 from django.conf import settings
+from django.db.models import F
 
 from agent.contract.messages import HostReport
-from apps.fleet.models import Node, NodeSample
+from apps.fleet.models import Liveness, Node, NodeSample
 from apps.fleet.services.measures import percent_or_none
 
 # Points that are worth a write. Processors are busy or not from one heartbeat to the next.
 _STEPS = {"cpu_percent": 10.0, "memory_percent": 5.0, "disk_percent": 1.0}
 
 
-def write_load(node: Node, sample: NodeSample | None, host: HostReport, now: datetime) -> bool:
-    """Write the load where it changed; `sample` is what stands there. Returns whether a value came to the
-    other side of its threshold, or from or to no answer: placing depends on that alone."""
+# What stands in a node's sample, read with its liveness: for `annotate`.
+LOAD = {f"sample_{name}": F(f"node__sample__{name}") for name in ("pk", *_STEPS)}
+
+
+def write_load(node: Node, live: Liveness, host: HostReport, now: datetime) -> bool:
+    """Write the load where it changed from what was read with LOAD. Returns whether a value came to the other
+    side of its threshold, or from or to no answer: placing depends on that alone."""
     values = {
         "cpu_percent": percent_or_none(host.cpu_percent),
         "memory_percent": _memory_percent(host),
         "disk_percent": percent_or_none(host.disk_used_percent),
     }
-    if sample is None:
+    row_id = getattr(live, "sample_pk", None)
+    if row_id is None:
         NodeSample.objects.create(node=node, sampled_at=now, **values)
         return True
-    crossed = any(_crossed(getattr(sample, name), value, _limit(name)) for name, value in values.items())
-    if crossed or any(_moved(getattr(sample, name), value, _STEPS[name]) for name, value in values.items()):
-        NodeSample.objects.filter(pk=sample.pk).update(sampled_at=now, **values)
+    stood = {name: getattr(live, f"sample_{name}") for name in values}
+    crossed = any(_crossed(stood[name], value, _limit(name)) for name, value in values.items())
+    if crossed or any(_moved(stood[name], value, _STEPS[name]) for name, value in values.items()):
+        NodeSample.objects.filter(pk=row_id).update(sampled_at=now, **values)
     return crossed
 
 
