@@ -146,6 +146,7 @@ def make_node(
     fields.setdefault("dial", {"kind": "direct", "host": "127.0.0.1"})
     fields.setdefault("cpu_count", 32)
     fields.setdefault("memory_total_mb", 131072)
+    fields.setdefault("host_ipc", False)  # as Docker's agents have it by default
     fields.setdefault("engines", [{"name": "llamacpp", "version": None}, {"name": "vllm", "version": None}])
     node = Node.objects.create(
         name=name,

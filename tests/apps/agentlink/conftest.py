@@ -82,6 +82,7 @@ def heartbeat_of(node, **changes):
             for card in node.cards.all()
         ],
         "engines": msgspec.convert(node.engines, list[m.EngineReport]),
+        "host_ipc": node.host_ipc,
     }
     return m.HeartbeatRequest(**(fields | changes))
 

@@ -67,7 +67,7 @@ def test_a_node_is_told_with_its_load_folders_images_and_labels() -> None:
 @pytest.mark.req("SCHED-03")
 @pytest.mark.parametrize("label", [{}, {"rdma": ""}, {"rdma": "No"}, {"rdma": "0"}, {"rdma": "false"}])
 def test_what_a_node_never_told_is_no_answer(label: dict[str, str]) -> None:
-    factories.make_node(load=False, sample=False, labels=label)
+    factories.make_node(load=False, sample=False, labels=label, host_ipc=None)
     (node,) = nodes()
     assert (node.cpu_percent, node.memory_percent, node.disk_percent) == (None, None, None)
     assert (node.volume_prefixes, node.host_ipc, node.zone, node.rdma) == (None, None, "", False)
