@@ -14,7 +14,7 @@ from django.db.models import F, QuerySet
 
 from agent.contract.codes import Reason
 from agent.contract.states import Parallelism, State
-from apps.core import hints, versions
+from apps.core import hints, rows, versions
 from apps.workloads.models import Event, Task, TaskGroup
 from apps.workloads.policy.moves import MOVES, derive_group_state, is_allowed
 from apps.workloads.policy.pipelines import derive_pipeline_state
@@ -33,7 +33,7 @@ __all__ = [
 _ROUTED = frozenset({State.RUNNING, State.DRAINING})  # what of a replica stands in the published table
 _LEAVES = (State.RUNNING, State.DRAINING)
 _TOGETHER = frozenset({Parallelism.PIPELINE_PARALLEL})  # forms whose tasks are nothing without each other
-_CHUNK = 400  # rows a statement: 400 x 16 values stay below SQLite's 32,766
+_CHUNK = 500  # rows a statement: 500 x 16 values stay below SQLite's 32,766
 
 
 class Group(NamedTuple):
@@ -43,6 +43,9 @@ class Group(NamedTuple):
     public_id: str
     parallelism: str
     state: str
+
+
+Place = tuple[int, int]  # a task's group (row id) and attempt
 
 
 class ImpossibleMove(Exception):
@@ -74,8 +77,11 @@ def transition(move: Move, *, actor: str, now: datetime) -> bool:
     return move.task_id in transition_many([move], actor=actor, now=now)
 
 
-def transition_many(moves: Sequence[Move], *, actor: str, now: datetime) -> set[int]:
-    """Carry out many moves in one transaction; answers the row ids of the tasks that moved.
+def transition_many(
+    moves: Sequence[Move], *, actor: str, now: datetime, groups: Sequence[Group] | None = None
+) -> set[int]:
+    """Carry out many moves in one transaction; answers the row ids of the tasks that moved. `groups`: all of
+    theirs, from `lock_groups` in this transaction, where the caller has them.
 
     Raises ImpossibleMove before anything is written.
     """
@@ -85,8 +91,8 @@ def transition_many(moves: Sequence[Move], *, actor: str, now: datetime) -> set[
     if not moves:
         return set()
     with transaction.atomic():
-        groups = lock_groups([move.task_id for move in moves])
-        moved: dict[int, tuple[int, int]] = {}
+        groups = lock_groups([move.task_id for move in moves]) if groups is None else groups
+        moved: dict[int, Place] = {}
         for same in _by_columns(moves, now).values():
             for start in range(0, len(same), _CHUNK):
                 moved |= _compare_and_set(same[start : start + _CHUNK])
@@ -103,7 +109,7 @@ def transition_many(moves: Sequence[Move], *, actor: str, now: datetime) -> set[
 def lock_groups(task_ids: Iterable[int]) -> list[Group]:
     """Lock the groups of these tasks, in order and before anything else of theirs, so that whoever
     moves siblings derives the group's state one after the other and nobody waits in a circle."""
-    wanted = Task.objects.filter(pk__in=list(task_ids)).values("group_id")
+    wanted = Task.objects.filter(pk__among=list(task_ids)).values("group_id")
     return _groups(TaskGroup.objects.select_for_update().filter(pk__in=wanted).order_by("pk"))
 
 
@@ -113,19 +119,22 @@ def derive_again(group_id: int, now: datetime) -> None:
     _derive_groups(_groups(TaskGroup.objects.filter(pk=group_id)), now)
 
 
-def _groups(rows: QuerySet[TaskGroup]) -> list[Group]:
-    return [Group(*row) for row in rows.values_list("pk", "public_id", "parallelism", "state")]
+def _groups(found: QuerySet[TaskGroup]) -> list[Group]:
+    return [Group(*row) for row in found.values_list("pk", "public_id", "parallelism", "state")]
 
 
 def _by_columns(
     moves: Iterable[Move], now: datetime
 ) -> dict[tuple[str, ...], list[tuple[Move, dict[str, Any]]]]:
     alike: dict[tuple[str, ...], list[tuple[Move, dict[str, Any]]]] = {}
+    deadlines: dict[float | None, datetime | None] = {None: None}
     for move in moves:
+        if move.deadline_s not in deadlines:
+            deadlines[move.deadline_s] = now + timedelta(seconds=move.deadline_s or 0)
         values = {
             "state": move.to,
             "state_since": now,
-            "deadline_at": now + timedelta(seconds=move.deadline_s) if move.deadline_s is not None else None,
+            "deadline_at": deadlines[move.deadline_s],
             "reason_code": move.reason.code,
             "reason_params": move.reason.params,
             **move.fields,
@@ -134,19 +143,23 @@ def _by_columns(
     return alike
 
 
-def _compare_and_set(moves: list[tuple[Move, dict[str, Any]]]) -> dict[int, tuple[int, int]]:
-    """UPDATE ... FROM (VALUES ...): one statement a chunk, on PostgreSQL and SQLite alike. Answers group and
-    attempt of each task that moved, by row id. What all moves set alike is said once."""
+def _compare_and_set(moves: list[tuple[Move, dict[str, Any]]]) -> dict[int, Place]:
+    """UPDATE ... FROM a table of the moves: one statement a chunk. Answers group and attempt of each task
+    that moved, by row id. What all moves set alike is said once."""
     first = moves[0][1]
     alike = [name for name in sorted(first) if all(values[name] == first[name] for _, values in moves)]
-    by_column = {f.attname: f for f in Task._meta.concrete_fields}
-    fields = [by_column[name] for name in ("id", "version", "state", *sorted(first.keys() - set(alike)))]
+    names = sorted(first.keys() - set(alike))
+    by_name = {f.attname: f for f in Task._meta.concrete_fields}
+    fields = [by_name[name] for name in ("id", "version", "state", *names)]
+    values: list[list[Any]] = [
+        [move.task_id for move, _ in moves],
+        [move.version for move, _ in moves],
+        [move.from_ for move, _ in moves],
+        *([wanted[name] for _, wanted in moves] for name in names),
+    ]
+    columns = [rows.prepared(f, column) for f, column in zip(fields, values, strict=True)]
+    source, told = rows.table_of(fields, columns, "moves")
     quote = connection.ops.quote_name
-    row = f"({', '.join(['%s'] * len(fields))})"
-    rows = [row] * len(moves)
-    if connection.vendor == "postgresql":
-        # Without casts PostgreSQL takes the parameters for text; the first row's hold for all.
-        rows[0] = f"({', '.join(f'CAST(%s AS {f.cast_db_type(connection)})' for f in fields)})"
     assignments = [f"{quote(name)} = %s" for name in alike]
     assignments += [
         f"{quote(f.attname)} = moves.column{place}" for place, f in enumerate(fields[3:], start=4)
@@ -154,39 +167,37 @@ def _compare_and_set(moves: list[tuple[Move, dict[str, Any]]]) -> dict[int, tupl
     table = quote(Task._meta.db_table)
     sql = (
         f"UPDATE {table} SET version = {table}.version + 1, {', '.join(assignments)} "  # noqa: S608 - names only
-        f"FROM (VALUES {', '.join(rows)}) AS moves "
+        f"FROM {source} "
         f"WHERE {table}.id = moves.column1 AND {table}.version = moves.column2 "
         f"AND {table}.state = moves.column3 RETURNING {table}.id, {table}.group_id, {table}.attempt"
     )
-    params: list[Any] = [by_column[name].get_db_prep_save(first[name], connection) for name in alike]
-    for move, values in moves:
-        told = [move.task_id, move.version, move.from_, *(values[f.attname] for f in fields[3:])]
-        params += [f.get_db_prep_save(v, connection) for f, v in zip(fields, told, strict=True)]
+    same = [by_name[name].get_db_prep_save(first[name], connection) for name in alike]
     with connection.cursor() as cursor:
-        cursor.execute(sql, params)
+        cursor.execute(sql, [*same, *told])
         return {task_id: (group_id, attempt) for task_id, group_id, attempt in cursor.fetchall()}
 
 
-def _write_events(moves: list[Move], places: dict[int, tuple[int, int]], actor: str, now: datetime) -> None:
-    Event.objects.bulk_create(
-        Event(
-            group_id=places[move.task_id][0],
-            task_id=move.task_id,
-            attempt=places[move.task_id][1],
-            from_state=move.from_,
-            to_state=move.to,
-            code=move.reason.code,
-            params=move.reason.params,
-            actor=actor,
-            at=now,
-        )
-        for move in moves
-    )
+def _write_events(moves: list[Move], places: dict[int, Place], actor: str, now: datetime) -> None:
+    if not moves:
+        return
+    events = {
+        "group_id": [places[move.task_id][0] for move in moves],
+        "task_id": [move.task_id for move in moves],
+        "attempt": [places[move.task_id][1] for move in moves],
+        "from_state": [move.from_ for move in moves],
+        "to_state": [move.to for move in moves],
+        "code": [move.reason.code for move in moves],
+        "params": [move.reason.params for move in moves],
+        "actor": actor,
+        "at": now,
+    }
+    rows.insert_columns(Event, events, len(moves))
 
 
-def _derive_groups(groups: list[Group], now: datetime) -> None:
+def _derive_groups(groups: Sequence[Group], now: datetime) -> None:
     present: dict[int, list[State]] = {group.pk: [] for group in groups}
-    for group_id, state in Task.objects.filter(group__in=present).values_list("group_id", "state"):
+    of_groups = Task.objects.filter(group__pk__among=[*present])
+    for group_id, state in of_groups.values_list("group_id", "state"):
         present[group_id].append(State(state))
     changed: dict[State, list[int]] = {}
     for group in groups:
@@ -195,6 +206,6 @@ def _derive_groups(groups: list[Group], now: datetime) -> None:
         if state != group.state:
             changed.setdefault(state, []).append(group.pk)
     for state, ids in changed.items():  # a handful of statements, however many groups move at once
-        TaskGroup.objects.filter(pk__in=ids).update(state=state, state_since=now, version=F("version") + 1)
+        TaskGroup.objects.filter(pk__among=ids).update(state=state, state_since=now, version=F("version") + 1)
     for group in groups:
         hints.announce(f"group.{group.public_id}", {"type": "group.changed"})

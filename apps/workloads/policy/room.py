@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Rule(StrEnum):
@@ -103,12 +104,15 @@ class Ledger:
 
     def book(self, asked: Sequence[Asked]) -> Rule | None:
         """Book all of these, or none; answers the rule that forbids it."""
-        nodes, cards = dict(self._nodes), dict(self._cards)
+        before: list[tuple[dict[int, Any], int, Any]] = []
         for one in asked:
             rule = self._refusal(one)
             if rule is not None:
-                self._nodes, self._cards = nodes, cards
+                for held, row_id, value in reversed(before):
+                    held[row_id] = value
                 return rule
+            before.append((self._nodes, one.node_id, self._nodes[one.node_id]))
+            before += [(self._cards, card_id, self._cards[card_id]) for card_id in one.cards]
             self._put(one)
         return None
 

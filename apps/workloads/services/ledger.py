@@ -20,7 +20,7 @@ from apps.workloads.models import CardClaim, Claim, Loan, Reservation, Task
 from apps.workloads.policy.moves import ENDED
 from apps.workloads.policy.room import HeldCard, HeldNode, Ledger, Share
 from apps.workloads.selectors import lendable_shares
-from apps.workloads.state import lock_groups
+from apps.workloads.state import Group, lock_groups
 
 # Claims of attempts that are on their way out: what they hold comes free by itself.
 LEAVING = (
@@ -50,11 +50,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """`tasks`: those of the asked ones that may be placed, `nodes`: names; both by row id."""
+    """`tasks`: those of the asked ones that may be placed, `nodes`: names; both by row id. `groups`: the
+    locked ones."""
 
     ledger: Ledger
     tasks: dict[int, Waiting]
     nodes: dict[int, str]
+    groups: list[Group]
 
 
 def open_books(
@@ -79,10 +81,11 @@ def open_books(
         if borrowed
         else []
     )
-    lock_groups({*tasks, *(victims or ()), *lenders})
-    stays = Q() if victims is None else ~Q(task__in=victims) & ~LEAVING
-    live = Claim.objects.filter(stays, node__in=nodes, released_at__isnull=True)
-    _read_residents(live, held_nodes)
+    groups = lock_groups({*tasks, *(victims or ()), *lenders})
+    live = Claim.objects.filter(released_at__isnull=True)
+    if victims is not None:
+        live = live.exclude(task__in=victims).exclude(LEAVING)
+    _read_residents(live.filter(node__pk__among=nodes), held_nodes)
     _read_shares(live, held_cards, borrowed, now)
     shared = redline.sharing()
     ledger = Ledger(
@@ -91,17 +94,17 @@ def open_books(
         may_share=lambda one, other: other in shared.get(one, ()),
         limit_percent=100 - round(settings.VRAM_RESERVE_RATIO * 100),
     )
-    return Books(ledger, _read_waiting(tasks, now), names)
+    return Books(ledger, _read_waiting(tasks, now), names, groups)
 
 
 def _lock_nodes(ids: Collection[int]) -> tuple[dict[int, str], dict[int, HeldNode]]:
     rows = list(
         Node.objects.select_for_update(no_key=True)
-        .filter(pk__in=ids)
+        .filter(pk__among=ids)
         .order_by("pk")
         .values_list("pk", "name", "cordoned", "host_ipc", "inference_cap")
     )
-    present = Card.objects.filter(node__in=[row[0] for row in rows], present=True).values_list("node_id")
+    present = Card.objects.filter(node__pk__among=ids, present=True).values_list("node_id")
     cards = dict(present.annotate(count=Count("pk")))
     held = {
         pk: HeldNode(usable=not cordoned, host_ipc=ipc, inference_cap=inference_cap(cap, cards.get(pk, 0)))
@@ -111,7 +114,7 @@ def _lock_nodes(ids: Collection[int]) -> tuple[dict[int, str], dict[int, HeldNod
 
 
 def _lock_cards(ids: Collection[int]) -> dict[int, HeldCard]:
-    rows = Card.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
+    rows = Card.objects.select_for_update(no_key=True).filter(pk__among=ids).order_by("pk")
     return {
         pk: HeldCard(node_id, usable=present and quarantined_at is None)
         for pk, node_id, present, quarantined_at in rows.values_list(
@@ -150,12 +153,12 @@ def _read_shares(
     live: QuerySet[Claim], cards: dict[int, HeldCard], borrowed: Collection[int], now: datetime
 ) -> None:
     """Live claims on the cards, and room that is kept there."""
-    loans = Loan.objects.filter(ended_at__isnull=True, card__card__in=cards)
+    loans = Loan.objects.filter(ended_at__isnull=True)  # few, in the whole fleet
     lent = set(loans.values_list("borrower_id", "card__card_id"))
     lendable = set(
         lendable_shares().filter(card__in=borrowed).values_list("pk", flat=True) if borrowed else ()
     )
-    held = CardClaim.objects.filter(card__in=cards, claim__in=live)
+    held = CardClaim.objects.filter(card__pk__among=cards, claim__in=live)
     held = held.annotate(counted=_is(~Q(claim__task__ports=[])))
     for pk, card_id, claim_id, percent, counted, task_id, tenant_id, task_type in held.values_list(
         "pk",
@@ -180,7 +183,7 @@ def _read_shares(
             )
         )
     kept = Reservation.cards.through.objects.filter(
-        card__in=cards, reservation__until__gt=now, reservation__task__state=State.PENDING
+        reservation__until__gt=now, reservation__task__state=State.PENDING
     )
     for card_id, task_id, percent, tenant_id, task_type in kept.values_list(
         "card_id",
@@ -190,14 +193,15 @@ def _read_shares(
         "reservation__task__group__task_type",
     ):
         inference = task_type == TaskType.INFERENCE
-        cards[card_id].shares.append(Share(task_id, tenant_id, percent, inference=inference, kept=True))
+        if card_id in cards:
+            cards[card_id].shares.append(Share(task_id, tenant_id, percent, inference=inference, kept=True))
 
 
 def _read_waiting(ids: Collection[int], now: datetime) -> dict[int, Waiting]:
     kept = Reservation.objects.filter(task=OuterRef("pk"), until__gt=now)
     rows = (
         Task.objects.filter(
-            pk__in=ids, state=State.PENDING, desired=Desired.RUN, group__deleted_at__isnull=True
+            pk__among=ids, state=State.PENDING, desired=Desired.RUN, group__deleted_at__isnull=True
         )
         .exclude(group__tenant__status=TenantStatus.SUSPENDED)
         .annotate(

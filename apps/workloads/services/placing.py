@@ -11,16 +11,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.states import Phase, State
+from apps.core import rows
 from apps.core.leases import Held
 from apps.fleet.models import Port
 from apps.workloads.models import CardClaim, Claim, Loan, Reservation, Task
 from apps.workloads.policy.room import Asked
 from apps.workloads.services.ledger import Books, Waiting, open_books
 from apps.workloads.state import Move, transition_many
+
+_NONE: list[Any] = []
 
 
 class PlacementClash(Exception):
@@ -83,9 +86,9 @@ def _commit(placements: list[Placement], now: datetime) -> set[int]:
     }
     fitting = [one for unit in units(placements) if _fits(unit, books) for one in unit]
     moves = [_move(one, books) for one in fitting]
-    if len(transition_many(moves, actor="scheduler", now=now)) != len(fitting):
+    if len(transition_many(moves, actor="scheduler", now=now, groups=books.groups)) != len(fitting):
         raise PlacementClash
-    with transaction.atomic():
+    if fitting:
         _write(fitting, books, lenders, now)
     return {one.task_id for one in fitting}
 
@@ -128,44 +131,47 @@ def _move(placement: Placement, books: Books) -> Move:
             "attempt": books.tasks[placement.task_id].attempt + 1,
             "node_id": placement.node_id,
             "phase": Phase.PLACED,
-            "refusals": [],
+            "refusals": _NONE,
             "not_before": None,
         },
     )
 
 
 def _write(placed: list[Placement], books: Books, lenders: dict[int, list[int]], now: datetime) -> None:
-    claims = Claim.objects.bulk_create(
-        Claim(
-            task_id=one.task_id,
-            attempt=books.tasks[one.task_id].attempt + 1,
-            node_id=one.node_id,
-            created_at=now,
-        )
-        for one in placed
+    attempts = [books.tasks[one.task_id].attempt + 1 for one in placed]
+    claims = rows.insert_columns(
+        Claim,
+        {
+            "task_id": [one.task_id for one in placed],
+            "attempt": attempts,
+            "node_id": [one.node_id for one in placed],
+            "created_at": now,
+        },
+        len(placed),
     )
-    both = list(zip(claims, placed, strict=True))
-    CardClaim.objects.bulk_create(
-        CardClaim(claim=claim, card_id=card, percent=one.percent) for claim, one in both for card in one.cards
-    )
-    Port.objects.bulk_create(
-        Port(
-            node_id=one.node_id,
-            number=host_port,
-            container_port=container_port,
-            owner=books.tasks[one.task_id].public_id,
-            attempt=claim.attempt,
-        )
-        for claim, one in both
+    shares = [
+        (claim, card, one.percent) for claim, one in zip(claims, placed, strict=True) for card in one.cards
+    ]
+    if shares:
+        claim_ids, cards, percents = (list(column) for column in zip(*shares, strict=True))
+        held = {"claim_id": claim_ids, "card_id": cards, "percent": percents}
+        rows.insert_columns(CardClaim, held, len(shares))
+    ports = [
+        (one.node_id, host_port, books.tasks[one.task_id].public_id, attempt, container_port)
+        for attempt, one in zip(attempts, placed, strict=True)
         for container_port, host_port in one.host_ports
-    )
+    ]
+    if ports:
+        names = ("node_id", "number", "owner", "attempt", "container_port")
+        taken = dict(zip(names, map(list, zip(*ports, strict=True)), strict=True))
+        rows.insert_columns(Port, taken, len(ports))
     if lenders:
-        _lend(both, lenders, now)
+        _lend(list(zip(claims, placed, strict=True)), lenders, now)
     if reserved := [one.task_id for one in placed if books.tasks[one.task_id].reserved]:
         Reservation.objects.filter(task__in=reserved).delete()
 
 
-def _lend(placed: list[tuple[Claim, Placement]], lenders: dict[int, list[int]], now: datetime) -> None:
+def _lend(placed: list[tuple[int, Placement]], lenders: dict[int, list[int]], now: datetime) -> None:
     """A loan of each sleeper's share to whoever was placed on it, as long as the lender's tenant allows."""
     shares = [share for ids in lenders.values() for share in ids]
     minutes = dict(
@@ -176,7 +182,7 @@ def _lend(placed: list[tuple[Claim, Placement]], lenders: dict[int, list[int]], 
     Loan.objects.bulk_create(
         Loan(
             card_id=share,
-            borrower=claim,
+            borrower_id=claim,
             since=now,
             until=now + timedelta(seconds=_longest_s(minutes[share])),
         )
@@ -201,15 +207,15 @@ def note_refusals(*, lease: Held, refusals: dict[int, list[Reason]], now: dateti
             Reservation.objects.filter(task__in=refusals, until__gt=now).values_list("task_id", "until")
         )
         changed: dict[str, list[int]] = defaultdict(list)
-        for task_id, code, present in Task.objects.filter(pk__in=refusals, state=State.PENDING).values_list(
-            "pk", "reason_code", "refusals"
-        ):
+        for task_id, code, present in Task.objects.filter(
+            pk__among=refusals, state=State.PENDING
+        ).values_list("pk", "reason_code", "refusals"):
             why = [room_kept(kept[task_id])] if task_id in kept else []
-            rows = rows_of([*why, *refusals[task_id]])
-            if rows and (rows != present or code != rows[0]["code"]):
-                changed[json.dumps(rows)].append(task_id)
-        for told, ids in changed.items():  # many wait for the same reasons
-            tell_why(ids, json.loads(told))
+            told = rows_of([*why, *refusals[task_id]])
+            if told and (told != present or code != told[0]["code"]):
+                changed[json.dumps(told)].append(task_id)
+        for same, ids in changed.items():  # many wait for the same reasons
+            tell_why(ids, json.loads(same))
 
 
 def room_kept(until: datetime) -> Reason:
@@ -222,8 +228,8 @@ def rows_of(reasons: Iterable[Reason]) -> list[dict[str, Any]]:
     return [{"code": str(why.code), "params": why.params} for why in reasons]
 
 
-def tell_why(ids: Collection[int], rows: list[dict[str, Any]]) -> None:
+def tell_why(ids: Collection[int], reasons: list[dict[str, Any]]) -> None:
     """Let waiting tasks say these reasons, the first one as their own."""
-    Task.objects.filter(pk__in=ids, state=State.PENDING).update(
-        refusals=rows, reason_code=rows[0]["code"], reason_params=rows[0]["params"]
+    Task.objects.filter(pk__among=ids, state=State.PENDING).update(
+        refusals=reasons, reason_code=reasons[0]["code"], reason_params=reasons[0]["params"]
     )

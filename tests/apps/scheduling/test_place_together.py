@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from agent.contract.states import State
-from apps.core import leases, ticks
+from apps.core import leases, rows, ticks
 from apps.core.models import TickRun
 from apps.fleet.models import Port
 from apps.scheduling.placements import placement_of
@@ -16,7 +16,6 @@ from apps.scheduling.policy.decide import decide
 from apps.scheduling.selectors import load_snapshot
 from apps.workloads import services
 from apps.workloads.models import CardClaim, Claim, Task
-from apps.workloads.services import placing
 from tests import factories
 from tests.apps.core.threads import run_at_once
 
@@ -126,16 +125,16 @@ def test_a_crash_between_slices_leaves_no_half_placement(now, settings, monkeypa
     class Died(BaseException):
         pass
 
-    create, slices = Port.objects.bulk_create, []
+    insert, slices = rows.insert_columns, []
 
-    def die_at_the_last_write(rows, *args, **kwargs):
-        slices.append(1)
-        if len(slices) == fails_in_slice:
+    def die_at_the_last_write(model, *args):
+        slices.append(model)
+        if slices.count(Port) == fails_in_slice:
             assert transaction.get_connection().in_atomic_block
             raise Died
-        return create(rows, *args, **kwargs)
+        return insert(model, *args)
 
-    monkeypatch.setattr(placing.Port.objects, "bulk_create", die_at_the_last_write)
+    monkeypatch.setattr(rows, "insert_columns", die_at_the_last_write)
     with pytest.raises(Died):
         ticks.run_tick("scheduling.place", now)
 
