@@ -2,25 +2,32 @@
 
 Owns who may be evicted and the promise that nobody is evicted in vain: a victim is of strictly lower priority
 and allows it, its place is kept for whom it was taken for, and a task (a gang as a whole) that could not be
-placed even then evicts nobody. Who has room kept makes no second preemption, and who
-made one lately only waits for those who leave anyway.
+placed even then evicts nobody. Who has room kept makes no second preemption, and who made one lately only
+waits for those who leave anyway.
+
+Where to look is asked of many nodes at once, of the fleet as it would be without all whom a priority could
+evict; a node is judged by itself only where that may help.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 from apps.scheduling.policy.ask import ShapeKey, shape_of
 from apps.scheduling.policy.board import Board
-from apps.scheduling.policy.clearing import Cleared, Company, Effort, Search, mover
+from apps.scheduling.policy.clearing import NODES_A_SEARCH, Cleared, Company, Effort, Search, mover
 from apps.scheduling.policy.fairness import Unit
 from apps.scheduling.policy.plan import Preemption
 from apps.scheduling.policy.registry import Refused
-from apps.scheduling.policy.snapshot import CardHold, TaskView
+from apps.scheduling.policy.snapshot import CardHold, CardView, TaskView
 
 # In one decision; who comes too late is asked again in the next one.
+PREEMPTIONS = 64  # each is a transaction of its own
 QUESTIONS = 1_000
-SEARCHES = 64
+SEARCHES = 32
+LEVELS = 4
 
 Kind = tuple[ShapeKey, int, bool]  # of one shape and priority, and whether they may evict now
 
@@ -48,13 +55,17 @@ class Evictions:
         self._effort = Effort(QUESTIONS)
         self._held: _Held | None = None
         self._gone: frozenset[int] = frozenset()  # evicted by this decision
+        self._planned = 0
         self._pause_since = datetime.max.replace(tzinfo=UTC)
         self._searches: dict[Kind, Search] = {}
+        self._levels: dict[int, Board] = {}  # by priority, the fleet without those it could evict
         self._in_vain: set[frozenset[tuple[Kind, int]]] = set()
 
     def find(self, unit: Unit, now: datetime) -> list[Preemption]:
         """What must go for a task, or for all of a gang, that fits nowhere; empty = it waits. What is planned
         is booked: later ones of this decision do not get that room."""
+        if self._planned >= PREEMPTIONS:
+            return []
         held = self._all_held()
         if held.lowest is None or held.lowest >= unit[0].priority:
             return []
@@ -74,6 +85,7 @@ class Evictions:
                 self._in_vain.add(key)
                 return []
             planned.append(made)
+        self._planned += len(planned)
         return planned
 
     def _make_room(self, task: TaskView, others: list[Preemption]) -> Preemption | None:
@@ -109,11 +121,34 @@ class Evictions:
         if search is None:
             if len(self._searches) >= SEARCHES:
                 return None
-            places = self._board.places(task, below=task.priority)
+            places = list(islice(self._promising(task), NODES_A_SEARCH))
             search = Search(self._board, task, places, lambda hold: self._moves(hold, task))
             if places:
                 self._searches[kind] = search
         return search.best(task, self._effort)
+
+    def _promising(self, task: TaskView) -> Iterator[int]:
+        """Places where somebody may go, and the task would fit if all did who are of lower priority."""
+        level = self._level(task.priority)
+        for there in level.places(task):
+            place = self._board.place_of[level.nodes[there].id]
+            holds = (hold for card in self._board.nodes[place].cards for hold in card.holds)
+            if any(self._moves(hold, task) is not None for hold in holds):
+                yield place
+
+    def _level(self, priority: int) -> Board:
+        """The nodes where a priority could evict somebody, without those. Where many priorities are asked,
+        that of a higher one serves: it shows a little more than there is."""
+        higher = [level for level in self._levels if level >= priority]
+        if higher and (priority in higher or len(self._levels) >= LEVELS):
+            return self._levels[min(higher)]
+        nodes = []
+        for node in self._board.nodes:
+            cards = tuple(_without_lower(card, priority) for card in node.cards)
+            if any(new is not old for new, old in zip(cards, node.cards, strict=True)):
+                nodes.append(replace(node, cards=cards))
+        found = self._levels[priority] = Board(replace(self._board.snapshot, nodes=tuple(nodes)))
+        return found
 
     def _kind(self, task: TaskView) -> Kind:
         return (shape_of(task), task.priority, self._rests(task))
@@ -151,3 +186,15 @@ class Evictions:
                 hold for node in self._board.nodes for card in node.cards for hold in card.holds
             )
         return self._held
+
+
+def _without_lower(card: CardView, priority: int) -> CardView:
+    """The card without those whom the priority could evict; of its use only strangers' remains."""
+    stays = tuple(
+        hold
+        for hold in card.holds
+        if hold.reserved_for or hold.priority >= priority or not (hold.preemptible or hold.leaving)
+    )
+    if len(stays) == len(card.holds):
+        return card
+    return replace(card, holds=stays, used_mb=None if card.used_mb is None else card.foreign_mb or 0)

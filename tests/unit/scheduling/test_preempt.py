@@ -361,6 +361,41 @@ def test_effort_has_an_end_and_the_rest_waits(monkeypatch):
     assert len(plan.refusals) == 5
 
 
+def test_only_so_many_are_made_at_once(monkeypatch):
+    monkeypatch.setattr(preempt, "PREEMPTIONS", 3)
+    nodes = [node(n, card(n, victim(100 + n))) for n in range(1, 9)]
+    plan = decide(world([high(n) for n in range(1, 9)], nodes), NOW)
+
+    assert set(evicted(plan)) == {1, 2, 3}
+    assert len(plan.refusals) == 5
+
+
+def test_the_only_node_that_helps_is_found_among_many():
+    """Behind two hundred nodes whose work is as urgent."""
+    nodes = [node(n, card(n, victim(1_000 + n, priority=5))) for n in range(1, 201)]
+    nodes.append(node(300, card(300, victim(50))))
+
+    assert evicted(decide(world([high(1)], nodes), NOW)) == {1: (50,)}
+
+
+@pytest.mark.parametrize("priorities", [range(9, 1, -1)], ids=["many"])
+def test_many_priorities_share_what_was_found_out(monkeypatch, priorities):
+    monkeypatch.setattr(preempt, "LEVELS", 2)
+    nodes = [node(n, card(n, victim(100 + n, priority=n))) for n in range(1, 9)]
+    plan = decide(world([high(p, priority=p) for p in priorities], nodes), NOW)
+
+    assert evicted(plan) == {
+        9: (108,),
+        8: (107,),
+        7: (106,),
+        6: (105,),
+        5: (104,),
+        4: (103,),
+        3: (102,),
+        2: (101,),
+    }
+
+
 def test_a_node_of_many_cards_is_searched_in_bounds(monkeypatch):
     monkeypatch.setattr(clearing, "SETS_A_NODE", 6)
     cards = [card(k, victim(100 + k)) for k in range(8)]
