@@ -19,7 +19,7 @@ from apps.tenants import mailing, services
 from apps.tenants.models import Membership, Role, SharedGroup, Tenant, TenantStatus
 from apps.tenants.quotas import KINDS
 from apps.tenants.scope import viewer_of
-from apps.tenants.services.tenants import LENDING
+from apps.tenants.services.tenants import SHARING
 
 
 def limit_field(label: Any) -> forms.IntegerField:
@@ -45,7 +45,7 @@ class TenantForm(forms.ModelForm):
 
     class Meta:
         model = Tenant
-        fields = ["slug", "name", *LENDING]
+        fields = ["slug", "name", *SHARING]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -57,9 +57,9 @@ class TenantForm(forms.ModelForm):
         """The limits as tenants' services take them."""
         return {kind: self.cleaned_data[kind] for kind in KINDS}
 
-    def lending(self) -> dict[str, int | None]:
-        """What tenants' services take of lending."""
-        return {name: self.cleaned_data[name] for name in LENDING}
+    def sharing(self) -> dict[str, Any]:
+        """What tenants' services take of how it shares."""
+        return {name: self.cleaned_data[name] for name in SHARING}
 
 
 class MembershipRows(ReadOnlyRows):
@@ -101,7 +101,7 @@ class TenantAdmin(OperatorAdmin):
     actions_detail = ["invite", "suspend", "resume"]
     fieldsets = (
         (None, {"fields": ["slug", "name", "public_id", "shown_status", "suspended_reason", "created_at"]}),
-        (_("Lending"), {"fields": [LENDING]}),
+        (_("Sharing cards"), {"fields": [SHARING]}),
         (_("Quota"), {"fields": list(KINDS)}),
     )
     add_fieldsets = (
@@ -126,7 +126,7 @@ class TenantAdmin(OperatorAdmin):
         actor = viewer_of(request.user)
         if change:
             services.change_tenant(
-                actor=actor, tenant=obj, name=obj.name, quota=form.quota(), lending=form.lending()
+                actor=actor, tenant=obj, name=obj.name, quota=form.quota(), sharing=form.sharing()
             )
             return
         made = services.create_tenant(actor=actor, slug=obj.slug, name=obj.name, quota=form.quota())

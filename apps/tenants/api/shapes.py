@@ -7,7 +7,7 @@ from rest_framework import serializers
 from apps.core.serializers import Body
 from apps.tenants.models import ApiKey, Membership, Quota, Role, Tenant, TenantStatus, User
 from apps.tenants.scope import Viewer
-from apps.tenants.services.tenants import LENDING
+from apps.tenants.services.tenants import SHARING
 
 LOAN_LIMIT_MINUTES = 366 * 24 * 60
 
@@ -85,7 +85,7 @@ class TenantShape(serializers.ModelSerializer[Tenant]):
             "name",
             "status",
             "suspended_reason",
-            *LENDING,
+            *SHARING,
             "quota",
             "my_role",
             "created_at",
@@ -129,6 +129,9 @@ class TenantChangesBody(Body):
     )
     loan_max_minutes = serializers.IntegerField(
         min_value=1, max_value=LOAN_LIMIT_MINUTES, allow_null=True, required=False
+    )
+    weight = serializers.FloatField(
+        min_value=0.01, max_value=1000, required=False, help_text="of its share, where FAIR_SHARE is on"
     )
 
 

@@ -16,7 +16,7 @@ from apps.tenants import selectors, services
 from apps.tenants.api import shapes
 from apps.tenants.models import Membership, Tenant, User
 from apps.tenants.scope import MANAGES_ALL, Viewer, viewer_of
-from apps.tenants.services.tenants import LENDING
+from apps.tenants.services.tenants import SHARING
 
 
 class TenantList(GenericAPIView[Any]):
@@ -68,7 +68,7 @@ class TenantDetail(GenericAPIView[Any]):
         responses=shapes.TenantShape,
     )
     def patch(self, request: Request, tenant_id: str) -> Response:
-        """Change name, quota or lending, suspend or resume (operators)."""
+        """Change name, quota, lending or weight, suspend or resume (operators)."""
         viewer = viewer_of(request.user)
         tenant = selectors.tenant_by_id(viewer, tenant_id)
         if not viewer.is_operator:
@@ -80,7 +80,7 @@ class TenantDetail(GenericAPIView[Any]):
                 tenant=tenant,
                 name=asked.get("name"),
                 quota=asked.get("quota"),
-                lending={name: asked[name] for name in LENDING if name in asked},
+                sharing={name: asked[name] for name in SHARING if name in asked},
             )
             if asked.get("status") == "suspended":
                 reason = asked.get("suspended_reason", "")

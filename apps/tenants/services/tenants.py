@@ -12,8 +12,9 @@ from apps.tenants.quotas import KINDS
 from apps.tenants.scope import Viewer
 from apps.tenants.trail import tenancy_of
 
-LENDING = ("lends", "loan_max_minutes")
-"""Whether and for how long training may borrow the cards of a tenant's sleeping services (SHARE-04)."""
+SHARING = ("lends", "loan_max_minutes", "weight")
+"""Whether and for how long training may borrow the cards of a tenant's sleeping services (SHARE-04), and its
+weight beside others where shares are fair (SCHED-17)."""
 
 
 def create_tenant(
@@ -40,17 +41,17 @@ def change_tenant(
     tenant: Tenant,
     name: str | None = None,
     quota: dict[str, int | None] | None = None,
-    lending: dict[str, int | None] | None = None,
+    sharing: dict[str, Any] | None = None,
 ) -> Tenant:
     """Change the name, the named kinds of the quota (None as a limit = no limit) and what is named of
-    LENDING; a lower limit ends nothing that runs, nor a loan. Raises Forbidden for anyone but an operator."""
+    SHARING; a lower limit ends nothing that runs, nor a loan. Raises Forbidden for anyone but an operator."""
     _operators_only(actor)
     with transaction.atomic():
         old = _present(tenant)
         if name is not None:
             Tenant.objects.filter(pk=tenant.pk).update(name=name)
-        if lending:
-            Tenant.objects.filter(pk=tenant.pk).update(**_named(lending, LENDING))
+        if sharing:
+            Tenant.objects.filter(pk=tenant.pk).update(**_named(sharing, SHARING))
         if quota:
             Quota.objects.update_or_create(tenant=tenant, defaults=_checked(quota))
         before, after = audit.changes(old, _present(tenant))
@@ -89,8 +90,8 @@ def _set_status(actor: Viewer, verb: str, tenant: Tenant, status: TenantStatus, 
 
 
 def _present(tenant: Tenant) -> dict[str, Any]:
-    """Name, limits and lending as they are now, read under lock."""
-    own = Tenant.objects.select_for_update().values("name", *LENDING).get(pk=tenant.pk)
+    """Name, limits and how it shares as they are now, read under lock."""
+    own = Tenant.objects.select_for_update().values("name", *SHARING).get(pk=tenant.pk)
     limits = Quota.objects.filter(tenant=tenant).values(*KINDS).first() or dict.fromkeys(KINDS)
     return {**own, **limits}
 

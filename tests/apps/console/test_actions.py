@@ -77,7 +77,7 @@ def test_a_tenant_is_made_with_its_quota_and_both_pages_change_it(
     full: dict[str, Any], operator_client: Client
 ) -> None:
     add = reverse("admin:tenants_tenant_add")
-    inline = {f"memberships-{name}_FORMS": 0 for name in ("TOTAL", "INITIAL")}
+    inline = {f"memberships-{name}_FORMS": 0 for name in ("TOTAL", "INITIAL")} | {"weight": "2.5"}
     operator_client.post(add, {"slug": "fresh", "name": "Fresh", "gpus": "4", "replicas": "", **inline})
     tenant = Tenant.objects.get(slug="fresh")
     assert (tenant.quota.gpus, tenant.quota.replicas) == (4, None)
@@ -85,6 +85,7 @@ def test_a_tenant_is_made_with_its_quota_and_both_pages_change_it(
     operator_client.post(page, {"name": "Renamed", "gpus": "8", "replicas": "2", **inline})
     tenant = Tenant.objects.get(slug="fresh")
     assert (tenant.name, tenant.quota.gpus, tenant.quota.replicas) == ("Renamed", 8, 2)
+    assert tenant.weight == 2.5
     quota = reverse("admin:tenants_quota_change", args=[tenant.quota.pk])
     operator_client.post(quota, {"gpus": "", "replicas": "3"})
     assert Quota.objects.filter(tenant=tenant, gpus=None, replicas=3).exists()

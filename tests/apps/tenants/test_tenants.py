@@ -21,6 +21,8 @@ def test_an_operator_makes_limits_suspends_and_resumes(api_client, operator):
 
     changed = client.patch(path, {"name": "Lab", "quota": {"gpus": None, "replicas": 2}})
     assert changed.json()["quota"] == {**made.json()["quota"], "gpus": None, "replicas": 2}
+    assert client.patch(path, {"weight": 2.5}).json()["weight"] == 2.5
+    assert client.patch(path, {"weight": 0}).status_code == 400
     before = versions.read()
     suspended = client.patch(path, {"status": "suspended", "suspended_reason": "unpaid"})
     assert (suspended.json()["status"], suspended.json()["suspended_reason"]) == ("suspended", "unpaid")
