@@ -7,11 +7,13 @@ costs nobody a running task.
 
 from agent.contract.states import TaskType
 from apps.scheduling.policy.board import Board
-from apps.scheduling.policy.clearing import Cleared, Company, Effort, Search, mover
+from apps.scheduling.policy.clearing import Cleared, Company, Effort, Search, fleet_without, mover, places_of
 from apps.scheduling.policy.shapes import Alike, alike
 from apps.scheduling.policy.snapshot import CardHold, TaskView
 
+# In one decision; who comes too late is asked again in the next one.
 QUESTIONS = 500
+SEARCHES = 32
 
 
 class Borrowing:
@@ -21,20 +23,23 @@ class Borrowing:
         self._board = board
         self._effort = Effort(QUESTIONS)
         self._searches: dict[Alike, Search] = {}
-        self._places: list[int] | None = None
+        self._without: Board | None = None
 
     def find(self, task: TaskView) -> Cleared | None:
         """Where the task may borrow, and the sleepers (row ids) whose cards it would use. Books nothing."""
         if not task.may_borrow or task.task_type != TaskType.TRAINING or not task.gpu_required:
             return None
-        places = self._with_lenders()
-        if not places:
+        if not self._without_lenders().nodes:
             return None
         kind = alike(task, self._board)
         search = self._searches.get(kind)
         if search is None:
+            if len(self._searches) >= SEARCHES:
+                return None
+            places = places_of(self._without_lenders(), task, self._board)
             search = Search(self._board, task, places, lambda hold: self._lends(hold, task), lent=True)
-            self._searches[kind] = search
+            if places:
+                self._searches[kind] = search
         return search.best(task, self._effort)
 
     def _lends(self, hold: CardHold, task: TaskView) -> Company | None:
@@ -42,11 +47,7 @@ class Borrowing:
         shares = self._board.snapshot.may_share(task.tenant_id, hold.tenant_id)
         return (mover(hold),) if hold.sleeping and hold.lendable and shares else None
 
-    def _with_lenders(self) -> list[int]:
-        if self._places is None:
-            self._places = [
-                place
-                for place, node in enumerate(self._board.nodes)
-                if any(hold.lendable for card in node.cards for hold in card.holds)
-            ]
-        return self._places
+    def _without_lenders(self) -> Board:
+        if self._without is None:
+            self._without = fleet_without(self._board, lambda hold: hold.sleeping and hold.lendable)
+        return self._without

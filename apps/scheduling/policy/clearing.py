@@ -7,13 +7,13 @@ every set. It looks at a bounded number of nodes and sets, so that many who wait
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from math import comb, inf
 
 from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.registry import Refused
-from apps.scheduling.policy.snapshot import CardHold, TaskView
+from apps.scheduling.policy.snapshot import CardHold, CardView, TaskView
 
 NODES_A_SEARCH = 64  # the first ones by name; a larger fleet has as good ones among them
 SETS_A_NODE = 256
@@ -67,6 +67,30 @@ def _choice(companies: Iterable[Company]) -> _Choice:
     some = tuple(sorted(set(companies)))
     ages = tuple(sorted({one for company in some for one in company}, reverse=True))
     return _Choice(len(ages), ages, some)
+
+
+def fleet_without(board: Board, goes: Callable[[CardHold], bool]) -> Board:
+    """The nodes where somebody could go, without all of those: to ask many nodes at once whether a task would
+    fit there. It shows a little more than there is; bookings of this decision are not on it."""
+    nodes = []
+    for node in board.nodes:
+        cards = tuple(_card_without(card, goes) for card in node.cards)
+        if any(new is not old for new, old in zip(cards, node.cards, strict=True)):
+            nodes.append(replace(node, cards=cards))
+    return Board(replace(board.snapshot, nodes=tuple(nodes)))
+
+
+def places_of(fleet: Board, task: TaskView, board: Board) -> list[int]:
+    """Where a task would fit in such a fleet, as places of the board that it was made of."""
+    return [board.place_of[fleet.nodes[place].id] for place in fleet.places(task)]
+
+
+def _card_without(card: CardView, goes: Callable[[CardHold], bool]) -> CardView:
+    stays = tuple(hold for hold in card.holds if not goes(hold))
+    if len(stays) == len(card.holds):
+        return card
+    # Whose use would end is a matter of the judge: here only strangers' remains.
+    return replace(card, holds=stays, used_mb=None if card.used_mb is None else card.foreign_mb or 0)
 
 
 class Search:

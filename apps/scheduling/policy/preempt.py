@@ -11,17 +11,25 @@ evict; a node is judged by itself only where that may help.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 from apps.scheduling.policy.ask import ShapeKey, shape_of
 from apps.scheduling.policy.board import Board
-from apps.scheduling.policy.clearing import NODES_A_SEARCH, Cleared, Company, Effort, Search, mover
+from apps.scheduling.policy.clearing import (
+    NODES_A_SEARCH,
+    Cleared,
+    Company,
+    Effort,
+    Search,
+    fleet_without,
+    mover,
+    places_of,
+)
 from apps.scheduling.policy.fairness import Unit
 from apps.scheduling.policy.plan import Preemption
 from apps.scheduling.policy.registry import Refused
-from apps.scheduling.policy.snapshot import CardHold, CardView, TaskView
+from apps.scheduling.policy.snapshot import CardHold, TaskView
 
 # In one decision; who comes too late is asked again in the next one.
 PREEMPTIONS = 64  # each is a transaction of its own
@@ -129,9 +137,7 @@ class Evictions:
 
     def _promising(self, task: TaskView) -> Iterator[int]:
         """Places where somebody may go, and the task would fit if all did who are of lower priority."""
-        level = self._level(task.priority)
-        for there in level.places(task):
-            place = self._board.place_of[level.nodes[there].id]
+        for place in places_of(self._level(task.priority), task, self._board):
             holds = (hold for card in self._board.nodes[place].cards for hold in card.holds)
             if any(self._moves(hold, task) is not None for hold in holds):
                 yield place
@@ -142,12 +148,11 @@ class Evictions:
         higher = [level for level in self._levels if level >= priority]
         if higher and (priority in higher or len(self._levels) >= LEVELS):
             return self._levels[min(higher)]
-        nodes = []
-        for node in self._board.nodes:
-            cards = tuple(_without_lower(card, priority) for card in node.cards)
-            if any(new is not old for new, old in zip(cards, node.cards, strict=True)):
-                nodes.append(replace(node, cards=cards))
-        found = self._levels[priority] = Board(replace(self._board.snapshot, nodes=tuple(nodes)))
+
+        def goes(hold: CardHold) -> bool:
+            return hold.priority < priority and (hold.preemptible or hold.leaving) and not hold.reserved_for
+
+        found = self._levels[priority] = fleet_without(self._board, goes)
         return found
 
     def _kind(self, task: TaskView) -> Kind:
@@ -186,15 +191,3 @@ class Evictions:
                 hold for node in self._board.nodes for card in node.cards for hold in card.holds
             )
         return self._held
-
-
-def _without_lower(card: CardView, priority: int) -> CardView:
-    """The card without those whom the priority could evict; of its use only strangers' remains."""
-    stays = tuple(
-        hold
-        for hold in card.holds
-        if hold.reserved_for or hold.priority >= priority or not (hold.preemptible or hold.leaving)
-    )
-    if len(stays) == len(card.holds):
-        return card
-    return replace(card, holds=stays, used_mb=None if card.used_mb is None else card.foreign_mb or 0)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.contract.states import TaskType
+from apps.scheduling.policy import borrow
 from apps.scheduling.policy.decide import Planner, decide
 from tests.unit.scheduling.worlds import NOW, card, hold, node, places, task, world
 
@@ -96,6 +97,22 @@ def test_fewest_sleepers_are_kept_from_waking():
     ]
 
     assert set(borrowed(decide(world([training(gpu_required=2)], nodes), NOW))[1]) == {3, 4}
+
+
+def test_the_only_lender_that_helps_is_found_among_many():
+    nodes = [node(n, card(n, asleep(100 + n), model="Tesla T4")) for n in range(1, 101)]
+    nodes.append(node(200, card(200, asleep(300))))
+
+    assert borrowed(decide(world([training(gpu_type="RTX 4090")], nodes), NOW)) == {1: (200,)}
+
+
+def test_what_can_be_asked_in_one_decision_has_an_end(monkeypatch):
+    monkeypatch.setattr(borrow, "SEARCHES", 2)
+    nodes = [node(n, card(n, asleep(100 + n))) for n in range(1, 9)]
+    plan = decide(world([training(n, memory_mb=1_000 * n) for n in (1, 2, 3)], nodes), NOW)
+
+    assert set(borrowed(plan)) == {1, 2}
+    assert set(plan.refusals) == {3}
 
 
 def test_room_kept_for_another_is_not_borrowed():
