@@ -4,8 +4,11 @@ Owns the order of the phases and what happens when a slice clashes. Decides noth
 (`policy/`), writes nothing itself (workloads.services).
 """
 
+import gc
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -46,6 +49,24 @@ def place(lease: Held, now: datetime) -> dict[str, Any]:
     Each portion is decided on what the former ones left and committed before the next, so that a
     crash loses no placement and leaves none half-made (SCHED-12).
     """
+    with _no_collections():
+        return _place(lease, now)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Tens of thousands of small values are made here and none of them in cycles: looking for those again and
+    again would take a fifth of the run."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _place(lease: Held, now: datetime) -> dict[str, Any]:
     snapshot = load_snapshot(now)
     if snapshot is None:
         return {"waiting": 0}
