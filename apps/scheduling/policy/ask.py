@@ -49,11 +49,13 @@ class Ask:
     estimate, so that a card full of strangers' memory is not taken. `engine_percent`: the share of a card of
     which the engine wants more to be free at its start, 0 = it does not ask. `friends`: tenants that its
     own may share with, itself among them. `many_at_once`: an engine over several cards (AGENT-06).
-    `node_key` and `card_key` hold all that filters of facts read.
+    `node_key` and `card_key` hold all that filters of facts read; `base_key` all that other filters do, and
+    scores but those of the model.
     """
 
     __slots__ = (
         "any_ports",
+        "base_key",
         "card_key",
         "cards",
         "counted",
@@ -109,6 +111,11 @@ class Ask:
         self.any_ports = len(task.ports) - len(named)
         by = (task.engine, task.has_command, self.inference)
         self.node_key = (*by, task.tenant_id, bool(task.gpu_required), self.mounts, task.host_network)
+        self.base_key = (
+            *(self.friends, self.cards, self.whole, self.percent, self.promise, self.need_mb),
+            *(self.engine_percent, self.inference, self.counted, self.any_ports, self.named_ports),
+            *(self.refused_by, self.host_network, self.image, bool(self.model_path)),
+        )
         self.card_key = (*by, task.gpu_type, self.whole, self.percent, self.estimate_mb)
 
     def _engine_percent(self) -> int:

@@ -55,6 +55,21 @@ def reckon(held: Held, limit: int) -> None:
     held.fullness = (held.promised * 10_000 + MILLION - held.free_mb * MILLION // total) // 2
 
 
+# Cards of a node are ranked by fullness, of equals the first one; no node may name more cards than this
+# (fleet: services/cards.py), and with as many the numbers still fit into 32 bits.
+SLOTS = 256
+
+
+def rank(fullness: Any, slot: Any) -> Any:
+    """A number that is higher for the card that is taken first; it tells both (`unrank`)."""
+    return fullness * SLOTS + SLOTS - 1 - slot
+
+
+def unrank(ranked: Any) -> tuple[Any, Any]:
+    """(Fullness, place in the node)."""
+    return ranked // SLOTS, SLOTS - 1 - ranked % SLOTS
+
+
 class Sum(NamedTuple):
     """What the holds of a card come to."""
 

@@ -10,14 +10,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from math import nan
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.scheduling.policy.capacity import reckon, sum_up_holds
+from apps.scheduling.policy.capacity import rank, reckon, sum_up_holds
 from apps.scheduling.policy.facts import CardFacts, NodeFacts, card_facts, node_facts
 from apps.scheduling.policy.snapshot import CardView, NodeView, Reserve
+
+if TYPE_CHECKING:
+    from apps.scheduling.policy.rooms import Booking, NodeRoom
 
 Bools = NDArray[np.bool_]
 Array = NDArray[Any]
@@ -39,6 +42,7 @@ _CARD_COLUMNS = {
     "free_percent": np.int16,
     "start_percent": np.int16,
     "fullness": np.int32,
+    "rank": np.int32,
     "alone": np.bool_,
     "without_other": np.bool_,
     "model": np.int32,
@@ -53,6 +57,7 @@ LIVE = (
     "free_percent",
     "start_percent",
     "fullness",
+    "rank",
     "alone",
     "without_other",
 )
@@ -70,8 +75,6 @@ _NODE_COLUMNS = {
     "disk_percent": np.float64,
     "load_known": np.bool_,
     "ipc_apart": np.bool_,
-    "link_size": np.int32,
-    "root_size": np.int32,
 }
 
 
@@ -108,6 +111,8 @@ class Columns:
         self.wide: tuple[list[int], list[int]] = ([], [])
         self.companies: dict[frozenset[int], Company] = {}
         self.more_ports: dict[int, set[int]] = defaultdict(set)  # port -> places of bookings
+        self._outsiders: dict[int, list[Company]] = {}
+        self._group_sizes: tuple[Array, Array] | None = None
         self._places_of: dict[str, dict[Any, Array]] = {}
         self._build_cards(reserve)
         self._build_nodes()
@@ -167,6 +172,8 @@ class Columns:
         for name, bits in flags.items():
             setattr(held, name, np.frombuffer(bits, np.bool_).reshape(self.shape))
         reckon(held, self.limit)
+        slots = np.arange(self.width).reshape(-1, 1)
+        held.rank = rank(held.fullness, slots)
         held.model = np.array(models, np.int32).reshape(self.shape)
         for name, kept in _CARD_COLUMNS.items():
             setattr(self, name, np.array(getattr(held, name), kept))
@@ -202,11 +209,55 @@ class Columns:
 
     # --- who is where
 
+    def join(self, booking: "Booking", place: int) -> None:
+        """A tenant comes to a node."""
+        task, slots = booking.task, booking.slots
+        tenant = task.tenant_id
+        for slot in slots:
+            self.on_cards[0].append(slot * self.count + place)
+            self.on_cards[1].append(tenant)
+        for here, pairs in ((booking.settles, self.living), (booking.wide, self.wide)):
+            if here:
+                pairs[0].append(place)
+                pairs[1].append(tenant)
+        for _, port in booking.ports:
+            self.more_ports[port].add(place)
+        for company in self._outsiders_of(tenant):
+            for slot in slots:
+                company.cards[slot, place] = False
+            company.living[place] = False
+            if booking.wide:
+                company.wide[place] = False
+
+    def leave(self, booking: "Booking", place: int, room: "NodeRoom") -> None:
+        """The last one that joined leaves again; `room` is the node without it."""
+        for column in self.on_cards:
+            del column[len(column) - len(booking.slots) :]
+        for here, pairs in ((booking.settles, self.living), (booking.wide, self.wide)):
+            if here:
+                del pairs[0][-1], pairs[1][-1]
+        for _, port in booking.ports:
+            self.more_ports[port].discard(place)
+        for company in self._outsiders_of(booking.task.tenant_id):
+            for slot in booking.slots:
+                company.cards[slot, place] = room.card(slot).has_friends_only(company.friends)
+            company.living[place] = room.has_friends_only(company.friends)
+            company.wide[place] = room.is_wide_for_friends_only(company.friends)
+
+    def _outsiders_of(self, tenant: int) -> "list[Company]":
+        """The companies that it is not of."""
+        found = self._outsiders.get(tenant)
+        if found is None:
+            found = [one for one in self.companies.values() if tenant not in one.friends]
+            self._outsiders[tenant] = found
+        return found
+
     def company(self, friends: frozenset[int]) -> Company:
         """Where only these tenants are."""
         found = self.companies.get(friends)
         if found is None:
             found = self.companies[friends] = Company(friends, self.shape)
+            self._outsiders.clear()
             for (lanes, tenants), column in (
                 (self.on_cards, found.cards.reshape(-1)),
                 (self.living, found.living),
@@ -215,6 +266,14 @@ class Columns:
                 if tenants:
                     column[np.array(lanes)[_is_outside(tenants, friends)]] = False
         return found
+
+    def group_sizes(self) -> tuple[Array, Array]:
+        """How many cards the largest joined set of each node has, and the largest on one PCIe root."""
+        if self._group_sizes is None:
+            links = [largest_group(card.link_group for card in node.cards) for node in self.nodes]
+            roots = [largest_group(card.pcie_root or None for card in node.cards) for node in self.nodes]
+            self._group_sizes = (np.array(links, np.int32), np.array(roots, np.int32))
+        return self._group_sizes
 
     def ports_free(self, port: int) -> Bools:
         """Where a host port is free."""
@@ -265,8 +324,6 @@ def node_row(node: NodeView) -> dict[str, Any]:
         "disk_percent": nan if percents[2] is None else percents[2],
         "load_known": None not in percents,
         "ipc_apart": node.host_ipc is False,
-        "link_size": largest_group(card.link_group for card in node.cards),
-        "root_size": largest_group(card.pcie_root or None for card in node.cards),
     }
 
 

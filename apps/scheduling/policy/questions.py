@@ -1,303 +1,184 @@
-"""What the fleet is asked for one shape of task: its filters and scores, and the nodes in question.
+"""What the fleet is asked for one shape of task, and what many nodes answer at once.
 
-Owns asking facts once, and asking many nodes at once. One node alone is asked by `Board`.
+Owns the grouped method's first half: shapes that differ in their model alone share one answer (`Base`), which
+stays good while bookings touch few of its nodes; who looks at a node of it sees by the node's version that it
+was touched. One node alone is asked by `Board`, for the reasons why not see `misses.py`.
 """
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from agent.contract.codes import Code
 from apps.scheduling.policy.ask import Ask
-from apps.scheduling.policy.capacity import MILLION, higher
-from apps.scheduling.policy.filters import allow_list, gpu_type, online
-from apps.scheduling.policy.lanes import Array, Bools, CardLanes, Chosen, Columns, NodeLanes
+from apps.scheduling.policy.capacity import MILLION, higher, unrank
+from apps.scheduling.policy.lanes import Array, Bools, Chosen, Columns
 from apps.scheduling.policy.registry import Filter, Of, Score
-from apps.scheduling.policy.rooms import CardRoom
+from apps.scheduling.policy.stretches import Stretch
 
-_OF_CARDS = (Of.CARD_FACTS, Of.CARD, Of.CARDS)
+# A base keeps so many of its best nodes at hand.
+TOP = 64
 
+# It is asked anew once so many bookings were made since.
+AGE = 1024
 
-@dataclass(slots=True)
-class Stretch:
-    """Nodes in a row that passed the filters of facts; `nodes_ok` and `cards_ok` tell the exceptions among
-    them, None = there are none."""
-
-    first: int
-    nodes: NodeLanes
-    cards: CardLanes
-    nodes_ok: Bools | None
-    cards_ok: Bools | None
+# (-score without company, place, the node's version then, the cards' places in the node)
+Entry = tuple[float, int, int, tuple[int, ...]]
+UNASKED = -1  # the version of an entry whose node has to be asked alone
 
 
-class Fits(NamedTuple):
-    """Nodes that take a shape: places, scores without regard to company, and of one card its place in the
-    node (-1 = to be asked)."""
+class Answer(NamedTuple):
+    """The nodes that take a shape; `all` = there are no others."""
 
-    places: list[int]
-    scores: list[float]
-    slots: list[int]
+    entries: list[Entry]
+    all: bool
 
 
-class Miss(NamedTuple):
-    """So many nodes refuse with this code; `nearest` is the place of the nearest miss."""
-
-    code: Code
-    nodes: int
-    nearest: int
-
-
-class Stretches:
-    """Finds the nodes that pass the filters of facts, once for all shapes of which those read the same."""
-
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
-        self._fixed: Bools | None = None
-        self._of_nodes: dict[Hashable, tuple[bool, ...]] = {}
-        self._of_cards: dict[Hashable, tuple[bool, ...]] = {}
-        self._known: dict[tuple[tuple[bool, ...], tuple[bool, ...]], Stretch | None] = {}
-
-    def find(self, ask: Ask, filters: Sequence[Filter]) -> Stretch | None:
-        """None where no node passes."""
-        columns = self._columns
-        if self._fixed is None:
-            self._fixed = np.ones(columns.count, np.bool_)
-            every = NodeLanes(columns, slice(None))
-            for one in filters:
-                if one.fixed:
-                    self._fixed &= one.fits(ask, every)
-        nodes = self._of_nodes.get(ask.node_key)
-        if nodes is None:
-            asked = [one.fits for one in filters if one.of is Of.NODE_FACTS]
-            nodes = tuple([all([fits(ask, facts) for fits in asked]) for facts in columns.node_kinds])
-            self._of_nodes[ask.node_key] = nodes
-        cards: tuple[bool, ...] = ()
-        if ask.cards:
-            cards = self._of_cards.get(ask.card_key, ())
-            if not cards:
-                asked = [one.fits for one in filters if one.of is Of.CARD_FACTS]
-                kinds = columns.card_kinds
-                cards = tuple([one is not None and all([fits(ask, one) for fits in asked]) for one in kinds])
-                self._of_cards[ask.card_key] = cards
-        if (nodes, cards) not in self._known:
-            self._known[nodes, cards] = self._build(nodes, cards, self._fixed)
-        return self._known[nodes, cards]
-
-    def _build(self, nodes: tuple[bool, ...], cards: tuple[bool, ...], fixed: Bools) -> Stretch | None:
-        columns = self._columns
-        nodes_ok: Bools = np.array(nodes, np.bool_)[columns.node_kind] & fixed
-        cards_ok: Bools | None = None
-        if cards:
-            cards_ok = np.array(cards, np.bool_)[columns.card_kind]
-            nodes_ok &= cards_ok.any(axis=0)
-        places = np.flatnonzero(nodes_ok)
-        if not len(places):
-            return None
-        where = slice(int(places[0]), int(places[-1]) + 1)
-        if cards_ok is not None:
-            cards_ok = cards_ok[:, where]
-            there = columns.card_kind[:, where] > 0
-            cards_ok = None if (cards_ok | (there ^ True)).all() else cards_ok
-        return Stretch(
-            where.start,
-            NodeLanes(columns, where),
-            CardLanes(columns, where),
-            None if len(places) == where.stop - where.start else nodes_ok[where],
-            cards_ok,
-        )
-
-
-class Question:
-    """One shape of task and all that is asked for it."""
+class Base:
+    """Tasks that all filters and the scores without the model see alike, and what the nodes answer them."""
 
     __slots__ = (
+        "_best",
         "_columns",
         "_stretch",
+        "_top",
+        "_versions",
+        "_worth",
         "ask",
         "card_filters",
         "cards_filters",
-        "filters",
+        "count",
         "node_filters",
         "scores",
+        "taken_at",
     )
 
     def __init__(
         self,
         ask: Ask,
         columns: Columns,
+        stretch: Stretch,
         filters: Sequence[Filter],
         scores: Sequence[tuple[Score, float]],
-        stretches: "Stretches",
     ) -> None:
         self.ask = ask
         self._columns = columns
-        self.filters = [one for one in filters if (ask.cards or one.of not in _OF_CARDS) and one.applies(ask)]
-        asked = [one for one in self.filters if not one.covered]
+        self._stretch = stretch
+        asked = [one for one in filters if not one.covered]
         self.node_filters = [one.fits for one in asked if one.of is Of.NODE and not one.fixed]
         # The last ones refuse most.
         self.card_filters = [one.fits for one in reversed(asked) if one.of is Of.CARD]
         self.cards_filters = [one.fits for one in asked if one.of is Of.CARDS]
-        self.scores = [(one.measure, weight) for one, weight in scores if weight and one.applies(ask)]
-        self._stretch = stretches.find(ask, asked)
+        self.scores = [
+            (one.measure, weight)
+            for one, weight in scores
+            if weight and not one.of_model and one.applies(ask)
+        ]
+        self.taken_at = (-1, -1)  # bookings and undoings until then
 
-    # --- facts
-
-    def possible(self) -> list[int]:
-        """Places of the nodes that pass the filters of facts."""
+    def take_answer(self, versions: list[int], at: tuple[int, int]) -> None:
+        """Ask all nodes of the stretch."""
         stretch = self._stretch
-        if stretch is None:
-            return []
-        if stretch.nodes_ok is None:
-            return list(range(stretch.first, stretch.first + len(stretch.nodes.tasks)))
-        return (np.flatnonzero(stretch.nodes_ok) + stretch.first).tolist()
+        self.taken_at = at
+        fitting, best = self._fitting(stretch)
+        scores = self._scores(stretch, best)
+        self._worth: Array = np.where(fitting, scores, -np.inf)
+        self._best = best
+        self._versions: Array = np.array(versions[stretch.first : stretch.last], np.int32)
+        self.count = int(fitting.sum())
+        many = len(self._worth)
+        top = np.argpartition(-self._worth, TOP - 1)[:TOP] if many > TOP else np.arange(many)
+        top = top[self._worth[top] > -np.inf]
+        top = top[np.argsort(-self._worth[top], kind="stable")]
+        self._top = self._entries(top, self._worth[top])
 
-    def is_possible(self, place: int) -> bool:
-        """Whether one passes them."""
-        stretch = self._stretch
-        if stretch is None or not 0 <= place - stretch.first < len(stretch.nodes.tasks):
-            return False
-        return stretch.nodes_ok is None or bool(stretch.nodes_ok[place - stretch.first])
-
-    def passing_facts(self, place: int, cards: list[CardRoom]) -> list[CardRoom]:
-        """Those of a node's cards that pass them; for a node that does."""
-        stretch = self._stretch
-        if stretch is None or stretch.cards_ok is None:
-            return cards
-        ok = stretch.cards_ok[:, place - stretch.first].tolist()
-        return [card for card in cards if ok[card.slot]]
-
-    # --- many nodes
-
-    def find(self, most: int) -> Fits:
-        """The nodes that take it by now, at most so many of the best."""
-        stretch = self._stretch
-        if stretch is None:
-            return Fits([], [], [])
-        fitting, fullness, fullest = self._fitting(stretch)
-        scores = self._scores(stretch, fullest)
-        where = np.flatnonzero(fitting)
-        rated = scores[where] if isinstance(scores, np.ndarray) else np.full(len(where), scores)
+    def top(self, most: int) -> list[Entry]:
+        """So many of the best nodes, best first."""
+        if most <= TOP or len(self._top) == self.count:
+            return self._top[:most]
+        where = np.flatnonzero(self._worth > -np.inf)
         if len(where) > most:
-            best = np.argpartition(-rated, most - 1)[:most]
-            where, rated = where[best], rated[best]
-        if self.ask.cards == 1 and fullness is not None:
-            slots = fullness[:, where].argmax(axis=0).tolist()
-        else:
-            slots = [-1] * len(where)
-        return Fits((where + stretch.first).tolist(), rated.tolist(), slots)
+            where = where[np.argpartition(-self._worth[where], most - 1)[:most]]
+        return sorted(self._entries(where, self._worth[where]))
 
-    def _fitting(self, stretch: Stretch) -> tuple[Bools, Array | None, Array | None]:
-        """Which nodes take it; the fullness of the cards that fit, -1 of others; that of the fullest."""
+    def with_more(self, more: Array) -> list[Entry]:
+        """Entries of the nodes whose score rises (by so much, by node of the stretch), as far as they fit."""
+        where = np.flatnonzero(more)
+        worth = self._worth[where] + more[where]
+        fitting = worth > -np.inf
+        return self._entries(where[fitting], worth[fitting])
+
+    def _entries(self, where: Array, worth: Array) -> list[Entry]:
+        places = (where + self._stretch.first).tolist()
+        if self.ask.cards != 1 or self._best is None:
+            return [
+                (score, place, UNASKED, ()) for score, place in zip((-worth).tolist(), places, strict=True)
+            ]
+        slots = unrank(self._best[where])[1].tolist()
+        versions = self._versions[where].tolist()
+        every = zip((-worth).tolist(), places, versions, slots, strict=True)
+        return [(score, place, version, (slot,)) for score, place, version, slot in every]
+
+    def _fitting(self, stretch: Stretch) -> tuple[Bools, Array | None]:
+        """Which nodes take it, and the rank of the first card of each that fits, below 0 = none."""
         ask = self.ask
         ok: Any = True if stretch.nodes_ok is None else stretch.nodes_ok
         for fits in self.node_filters:
             ok = fits(ask, stretch.nodes) & ok
         if not ask.cards:
-            return np.broadcast_to(ok, stretch.nodes.tasks.shape), None, None
-        left = self._left(stretch)
-        fullness = np.where(left, stretch.cards.fullness, -1)
-        fullest = fullness.max(axis=0)
-        enough = fullest >= 0 if ask.cards == 1 else left.sum(axis=0, dtype=np.int16) >= ask.cards
-        return enough & ok, fullness, fullest
-
-    def _left(self, stretch: Stretch) -> Bools:
-        ask, cards = self.ask, stretch.cards
+            return np.broadcast_to(ok, (stretch.last - stretch.first,)), None
         left = stretch.cards_ok
         for fits in self.card_filters:
-            passed = fits(ask, cards)
+            passed = fits(ask, stretch.cards)
             left = passed if left is None else left & passed
-        if left is None:
-            left = np.ones(cards.alone.shape, np.bool_)
+        left = np.ones(stretch.cards.alone.shape, np.bool_) if left is None else left
         for fits in self.cards_filters:
-            left = np.array(fits(ask, cards.model, left))
-        return left
+            left = np.array(fits(ask, stretch.cards.model, left), np.bool_)
+        best = np.where(left, stretch.cards.rank, -1).max(axis=0)
+        enough = best >= 0 if ask.cards == 1 else left.sum(axis=0, dtype=np.int16) >= ask.cards
+        return enough & ok, best
 
-    def _scores(self, stretch: Stretch, fullest: Array | None) -> Any:
-        ask, nodes = self.ask, stretch.nodes
-        if fullest is None:
-            chosen = Chosen(0.0, 0.0)
-        else:
-            closeness: Any = 0.0
-            if ask.cards > 1:
-                closeness = higher(1.0 * (nodes.link_size >= ask.cards), 0.5 * (nodes.root_size >= ask.cards))
-            chosen = Chosen(fullest / MILLION, closeness)
-        return sum((weight * measure(ask, nodes, chosen) for measure, weight in self.scores), 0.0)
+    def _scores(self, stretch: Stretch, best: Array | None) -> Any:
+        """What the nodes are worth, at the most where several cards are to be chosen."""
+        ask = self.ask
+        chosen = Chosen(0.0, 0.0)
+        if best is not None:
+            chosen.fullness = unrank(best)[0] / MILLION
+        if ask.cards > 1:
+            links, roots = (sizes[stretch.first : stretch.last] for sizes in self._columns.group_sizes())
+            chosen.closeness = higher(1.0 * (links >= ask.cards), 0.5 * (roots >= ask.cards))
+        total: Any = 0.0
+        for measure, weight in self.scores:
+            total = total + weight * measure(ask, stretch.nodes, chosen)
+        return total
 
-    # --- why not
 
-    def offline_of_type(self) -> int:
-        """How many nodes that the tenant may use have cards of the type; 0 where one of them is online."""
-        columns, ask = self._columns, self.ask
-        of_type = [facts is not None and gpu_type.fits(ask, facts) for facts in columns.card_kinds]
-        there = np.array(of_type, np.bool_)[columns.card_kind].any(axis=0)
-        kinds = columns.node_kinds
-        allowed = np.array([allow_list.fits(ask, facts) for facts in kinds], np.bool_)[columns.node_kind]
-        is_online = np.array([online.fits(ask, facts) for facts in kinds], np.bool_)[columns.node_kind]
-        there &= allowed
-        return 0 if (there & is_online).any() else int(there.sum())
+class Question:
+    """One shape of task. `base` None = no node passes the filters of facts."""
 
-    def misses(self) -> tuple[list[Miss], int]:
-        """Why nodes do not take it, each counted for the first filter that refuses it; and how many do."""
-        columns, ask = self._columns, self.ask
-        first, last = 0, columns.count  # those not refused yet stand between
-        alive: Bools = np.ones(columns.count, np.bool_)
-        left: Bools = columns.card_kind > 0
-        nodes, cards = NodeLanes(columns, slice(None)), CardLanes(columns, slice(None))
-        found = []
-        for one in self.filters:
-            before = left
-            if one.of not in _OF_CARDS:
-                refused = alive & (self._passed_nodes(one, nodes, slice(first, last)) ^ True)
-            else:
-                passed = self._passed_cards(one, cards, before, slice(first, last))
-                left = before if passed is None else before & passed
-                count = left.sum(axis=0, dtype=np.int16)
-                if one.empties:
-                    refused = alive & (count == 0) & before.any(axis=0)
-                else:
-                    refused = alive & (count < ask.cards)
-            if not refused.any():
-                continue
-            nearest = self._nearest(one, refused, before, left, nodes, cards)
-            found.append(Miss(one.code(ask), int(refused.sum()), first + nearest))
-            alive &= refused ^ True
-            rest = np.flatnonzero(alive)
-            if not len(rest):
-                return found, 0
-            start, stop = int(rest[0]), int(rest[-1]) + 1
-            if 2 * (stop - start) < last - first:
-                alive, left = alive[start:stop], left[:, start:stop]
-                first, last = first + start, first + stop
-                nodes, cards = (
-                    NodeLanes(columns, slice(first, last)),
-                    CardLanes(columns, slice(first, last)),
-                )
-        return found, int(alive.sum())
+    __slots__ = ("ask", "base", "model_scores", "stretch")
 
-    def _passed_nodes(self, one: Filter, nodes: NodeLanes, where: slice) -> Any:
-        if one.of is Of.NODE:
-            return one.fits(self.ask, nodes)
-        kinds = np.array([one.fits(self.ask, facts) for facts in self._columns.node_kinds], np.bool_)
-        return kinds[self._columns.node_kind[where]]
+    def __init__(
+        self, ask: Ask, stretch: Stretch | None, base: Base | None, model_scores: Sequence[tuple[Any, float]]
+    ) -> None:
+        self.ask = ask
+        self.stretch = stretch
+        self.base = base
+        self.model_scores = model_scores
 
-    def _passed_cards(self, one: Filter, cards: CardLanes, left: Bools, where: slice) -> Any:
-        """None = all pass."""
-        if one.of is Of.CARD:
-            return one.fits(self.ask, cards)
-        if one.of is Of.CARDS:
-            return np.array(one.fits(self.ask, cards.model, left), np.bool_).reshape(left.shape)
-        kinds = [facts is None or one.fits(self.ask, facts) for facts in self._columns.card_kinds]
-        return None if all(kinds) else np.array(kinds, np.bool_)[self._columns.card_kind[:, where]]
-
-    def _nearest(
-        self, one: Filter, refused: Bools, before: Bools, left: Bools, nodes: NodeLanes, cards: CardLanes
-    ) -> int:
-        if one.short is None:
-            by: Any = 0.0 if one.of not in _OF_CARDS else -left.sum(axis=0, dtype=np.int32)
-        elif one.of in _OF_CARDS:
-            by = np.where(before & (left ^ True), one.short(self.ask, cards), 1 << 30).min(axis=0)
-        else:
-            by = one.short(self.ask, nodes)
-        return int(np.where(refused, by, np.inf).argmin())
+    def entries(self, most: int) -> Answer:
+        """The nodes that take it as far as the base knows, so many of the best at least; unordered."""
+        base, stretch = self.base, self.stretch
+        if base is None or stretch is None:
+            return Answer([], True)
+        best = base.top(most)
+        everything = len(best) == base.count
+        more: Any = 0.0
+        for measure, weight in self.model_scores:
+            more = more + weight * measure(self.ask, stretch.nodes, None)
+        if not isinstance(more, np.ndarray):
+            return Answer(best, everything)
+        raised = base.with_more(more)
+        places = {entry[1] for entry in raised}
+        raised += [entry for entry in best if entry[1] not in places]
+        return Answer(raised, everything)

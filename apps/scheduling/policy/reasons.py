@@ -4,6 +4,7 @@ numbers (SCHED-10, SVC-14). Asked only where somebody waits.
 
 from agent.contract.codes import Code, Reason, reason
 from apps.scheduling.policy.board import Board
+from apps.scheduling.policy.misses import count_offline, find_misses
 from apps.scheduling.policy.plan import told
 from apps.scheduling.policy.registry import Refused
 from apps.scheduling.policy.snapshot import TaskView
@@ -15,7 +16,8 @@ def reasons_of(board: Board, task: TaskView) -> list[Reason]:
     Nodes outside the tenant's scope do not exist for it and are not counted (TEN-09); where none is
     left the one reason is `no_node`.
     """
-    misses, taking = board.question(task).misses()
+    ask = board.question(task).ask
+    misses, taking = find_misses(board.columns, ask, board.filters_of(ask))
     counts: dict[Code, int] = {}
     nearest: dict[Code, Refused] = {}
     for miss in misses:
@@ -40,5 +42,5 @@ def _offline_type(board: Board, task: TaskView) -> list[Reason]:
     """That all cards of the type are on nodes that are offline (SCHED-13)."""
     if not task.gpu_type or not task.gpu_required:
         return []
-    offline = board.question(task).offline_of_type()
+    offline = count_offline(board.columns, board.question(task).ask)
     return [reason(Code.GPU_TYPE_OFFLINE, wanted=task.gpu_type, nodes=offline)] if offline else []

@@ -30,6 +30,9 @@ class Of(Enum):
     CARDS = "cards"  # all of a node together: (ask, their models, which are left) -> which stay
 
 
+OF_CARDS = (Of.CARD_FACTS, Of.CARD, Of.CARDS)
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """Why a node does not take a task. `shortfall` says by how much (0 = it is no matter of much);
@@ -73,11 +76,13 @@ class Filter:
 @dataclass(frozen=True, slots=True)
 class Score:
     """`measure(ask, node, chosen)` answers 0..1, elementwise; the cards chosen come as one. `applies(ask)`:
-    whether it has a word to say about the task."""
+    whether it has a word to say about the task. `of_model`: it reads the task's model, and is 0 on most
+    nodes; others do not read it."""
 
     name: str
     measure: Callable[[Any, Any, Any], Any]
     applies: Callable[[Any], bool]
+    of_model: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +130,12 @@ def filter_plugin(
 
 
 def score_plugin(
-    name: str, *, applies: Callable[[Any], bool] = _always
+    name: str, *, applies: Callable[[Any], bool] = _always, of_model: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a score."""
 
     def register(measure: Callable[..., Any]) -> Callable[..., Any]:
-        _scores[name] = Score(name, measure, applies)
+        _scores[name] = Score(name, measure, applies, of_model)
         return measure
 
     return register

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from agent.contract.states import TaskType
-from apps.scheduling.policy.capacity import MILLION, reckon, sum_up_holds
+from apps.scheduling.policy.capacity import MILLION, rank, reckon, sum_up_holds
 from apps.scheduling.policy.facts import CardFacts, NodeFacts, card_facts, node_facts
 from apps.scheduling.policy.lanes import Chosen, node_row
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserve, TaskView
@@ -17,12 +17,19 @@ Ports = tuple[tuple[int, int], ...]  # (container port, host port)
 
 
 class Booking(NamedTuple):
-    """A task that this decision put on cards (places in the node)."""
+    """A task that this decision put on cards (places in the node). `settles`: nobody of its tenant lived
+    there before; `wide`: it has the host's network or IPC there."""
 
     task: TaskView
     slots: tuple[int, ...]
     borrowed: bool
     ports: Ports
+    settles: bool
+    wide: bool
+
+
+# The holds and the use (MB) of a card where some holds are thought away.
+Thin = Callable[[CardView], tuple[Collection[CardHold], int]]
 
 
 class CardRoom:
@@ -40,6 +47,7 @@ class CardRoom:
         "limit",
         "model",
         "promised",
+        "rank",
         "reserve_mb",
         "slot",
         "start_percent",
@@ -69,7 +77,7 @@ class CardRoom:
         self.alone = not holds
         self.without_other = not summed.other
         self.tenants = [hold.tenant_id for hold in holds]
-        reckon(self, limit)
+        self._reckon()
 
     largest_promise: int
     unpromised_mb: int
@@ -77,6 +85,11 @@ class CardRoom:
     free_percent: int
     start_percent: int
     fullness: int
+    rank: int
+
+    def _reckon(self) -> None:
+        reckon(self, self.limit)
+        self.rank = rank(self.fullness, self.slot)
 
     @property
     def facts(self) -> CardFacts:
@@ -94,14 +107,14 @@ class CardRoom:
         if task.task_type != TaskType.INFERENCE:
             self.without_other = False
         self.tenants.append(task.tenant_id)
-        reckon(self, self.limit)
+        self._reckon()
 
     def has_friends_only(self, friends: frozenset[int]) -> bool:
         return friends.issuperset(self.tenants)
 
 
 class NodeRoom:
-    """One node. `begun` is the share of its cards that hold something."""
+    """One node; where some of its holds are thought away, with `thin`."""
 
     inference_cap: int
     cap_left: int
@@ -123,25 +136,43 @@ class NodeRoom:
         reserve: Reserve,
         limit: int,
         *,
-        thin: Callable[[CardView], tuple[Collection[CardHold], int]] | None = None,
+        thin: Thin | None = None,
     ) -> None:
-        """`thin` tells the holds and the use (MB) of a card where some are thought away."""
         self.__dict__.update(node_row(view))
         self.view = view
         self.place = place
-        self.cards = []
-        for slot, card in enumerate(view.cards):
-            holds, used = (card.holds, card.used_mb or 0) if thin is None else thin(card)
-            self.cards.append(CardRoom(card, slot, reserve, limit, holds, used))
-        self.ports: Collection[int] = view.ports
+        self._reserve = reserve
+        self._limit = limit
+        self._thin = thin
+        self._cards: list[CardRoom | None] = [None] * len(view.cards)
+        self.ports: set[int] = set(view.ports)
         self.living: frozenset[int] = view.tenants
         self.wide: frozenset[int] = view.host_wide
         self.groups: list[int] = []  # of bookings
-        self._count_begun()
+        self._begun = sum(1 for card in view.cards if (card.holds if thin is None else thin(card)[0]))
+
+    @property
+    def begun(self) -> float:
+        """The share of its cards that hold something."""
+        return self._begun / max(1, len(self._cards))
 
     @property
     def facts(self) -> NodeFacts:
         return NodeFacts(*node_facts(self.view))
+
+    @property
+    def cards(self) -> list[CardRoom]:
+        """All its cards, in their order."""
+        return [self.card(slot) for slot in range(len(self._cards))]
+
+    def card(self, slot: int) -> CardRoom:
+        """One of them; they are worked out when they are asked for first."""
+        found = self._cards[slot]
+        if found is None:
+            view = self.view.cards[slot]
+            holds, used = (view.holds, view.used_mb or 0) if self._thin is None else self._thin(view)
+            found = self._cards[slot] = CardRoom(view, slot, self._reserve, self._limit, holds, used)
+        return found
 
     @property
     def quarantined(self) -> int:
@@ -151,11 +182,7 @@ class NodeRoom:
     @property
     def free_cards(self) -> int:
         """Cards that hold nothing."""
-        return sum(card.alone for card in self.cards)
-
-    def _count_begun(self) -> None:
-        begun = sum(not card.alone for card in self.cards)
-        self.begun = begun / max(1, len(self.cards))
+        return len(self._cards) - self._begun
 
     def has_friends_only(self, friends: frozenset[int]) -> bool:
         return self.living <= friends
@@ -180,26 +207,38 @@ class NodeRoom:
 
     # --- booking
 
-    def add(self, booking: Booking) -> None:
+    def book(self, task: TaskView, slots: tuple[int, ...], *, borrowed: bool = False) -> Booking:
         """Book a task that passed every filter."""
-        task, slots, borrowed, ports = booking
-        begins = False
-        for slot in slots:
-            card = self.cards[slot]
-            begins |= card.alone
-            card.add(task, borrowed=borrowed)
-        if begins:
-            self._count_begun()
-        if ports:
-            hosts = [host for _, host in ports]
-            self.ports = {*self.ports, *hosts}
-            self.ports_left -= sum(1 for host in hosts if self.port_first <= host <= self.port_last)
+        tenant = task.tenant_id
+        booking = Booking(
+            task,
+            slots,
+            borrowed,
+            self.ports_for(task),
+            tenant not in self.living,
+            is_host_wide(task, self.ipc_apart),
+        )
+        self.add(booking)
+        return booking
+
+    def add(self, booking: Booking) -> None:
+        """The same with what was given to it before."""
+        task = booking.task
+        for slot in booking.slots:
+            card = self.card(slot)
+            self._begun += card.alone
+            card.add(task, borrowed=booking.borrowed)
+        for _, host in booking.ports:
+            self.ports.add(host)
+            if self.port_first <= host <= self.port_last:
+                self.ports_left -= 1
         if task.counted and task.task_type == TaskType.INFERENCE:
             self.cap_left -= 1
         self.groups.append(task.group_id)
         self.tasks += 1
-        self.living |= {task.tenant_id}
-        if is_host_wide(task, self.ipc_apart):
+        if booking.settles:
+            self.living |= {task.tenant_id}
+        if booking.wide:
             self.wide |= {task.tenant_id}
 
     def ports_for(self, task: TaskView) -> Ports:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from agent.contract.codes import Reason
 from apps.scheduling.policy.ask import ShapeKey, shape_of
 from apps.scheduling.policy.board import Board
-from apps.scheduling.policy.questions import Question
+from apps.scheduling.policy.questions import AGE, Entry, Question
 from apps.scheduling.policy.reasons import reasons_of
 from apps.scheduling.policy.snapshot import TaskView
 
@@ -26,10 +26,6 @@ CATCH_UP = 8
 COMPARE = 64
 
 Alike = tuple[ShapeKey, int]
-
-# (-score without company, place, the node's version then, the cards' places in the node)
-Entry = tuple[float, int, int, tuple[int, ...]]
-UNASKED = -1  # the version of an entry whose node was not asked alone
 
 
 def alike(task: TaskView, board: Board) -> Alike:
@@ -69,7 +65,7 @@ class Shape:
             self._catch_up(task, heap)
         found = self._pick(task, heap)
         if found is None and not self._all:
-            found = self._pick(task, self._fill(task))
+            found = self._pick(task, self._fill(task, age=0))
         return found
 
     def why_not(self, task: TaskView) -> list[Reason]:
@@ -78,27 +74,22 @@ class Shape:
             self._reasons = reasons_of(self._board, task)
         return self._reasons
 
-    def _fill(self, task: TaskView) -> list[Entry]:
+    def _fill(self, task: TaskView, age: int = AGE) -> list[Entry]:
         self._breathe()
         board = self._board
-        most = self.tasks + SPARE
         self._question = board.question(task)
-        fits = board.find(task, most)
-        versions = board.versions
-        self._all = len(fits.places) < most
-        heap: list[Entry] = [
-            (-score, place, versions[place] if slot >= 0 else UNASKED, (slot,))
-            for place, score, slot in zip(fits.places, fits.scores, fits.slots, strict=True)
-        ]
+        found = board.entries(task, self.tasks + SPARE, age=age)
+        self._all = found.all
+        self._heap = heap = found.entries
         heapq.heapify(heap)
-        self._heap = heap
         self._latest.clear()
         self._seen = len(board.touched)
         return heap
 
     def _pick(self, task: TaskView, heap: list[Entry]) -> tuple[int, tuple[int, ...]] | None:
-        board, versions = self._board, self._board.versions
-        question = self._question or board.question(task)
+        board, versions, question = self._board, self._board.versions, self._question
+        if question is None:
+            return None
         best: tuple[float, int] | None = None
         chosen = None
         looked_at: list[Entry] = []
@@ -112,11 +103,11 @@ class Shape:
                 if self._latest.get(place) == now:
                     heapq.heappop(heap)  # there is a newer entry
                     continue
-                found = board.fit_of(question, task, place)
+                found = board.fit_again(question, task, place, version, slots)
                 if found is None:
                     heapq.heappop(heap)
                 else:
-                    heapq.heapreplace(heap, (-found[0], place, now, found[1]))
+                    heapq.heapreplace(heap, (found[0], place, now, found[1]))
                     self._latest[place] = now
                 continue
             company = board.company(task, place)
@@ -130,16 +121,15 @@ class Shape:
         return chosen
 
     def _catch_up(self, task: TaskView, heap: list[Entry]) -> None:
-        board = self._board
+        board, question = self._board, self._question
         touched, seen = board.touched, self._seen
         self._seen = len(touched)
-        if not 0 < len(touched) - seen <= CATCH_UP:
+        if not 0 < len(touched) - seen <= CATCH_UP or question is None or question.stretch is None:
             return
-        question = board.question(task)
         for place in sorted(set(touched[seen:])):
             now = board.versions[place]
-            if self._latest.get(place) != now and question.is_possible(place):
-                found = board.fit(task, place)
+            if self._latest.get(place) != now and question.stretch.has(place):
+                found = board.fit(question, task, place)
                 self._latest[place] = now
                 if found is not None:
-                    heapq.heappush(heap, (-found[0], place, now, found[1]))
+                    heapq.heappush(heap, (found[0], place, now, found[1]))

@@ -7,6 +7,6 @@ from apps.scheduling.policy.lanes import Chosen, NodeLanes
 from apps.scheduling.policy.registry import score_plugin
 
 
-@score_plugin("model", applies=lambda ask: bool(ask.model_path))
+@score_plugin("model", applies=lambda ask: bool(ask.model_path), of_model=True)
 def measure(ask: Ask, node: NodeLanes, chosen: Chosen) -> Any:
     return 1.0 * node.has_model(ask.model_path)

@@ -1,0 +1,163 @@
+"""The fleet's working copy while one decision is made: what is left of each node, and what was taken.
+
+Owns booking and taking back, and that the columns and the nodes that were looked at alone say the same.
+Judges nothing. A node is named by its place in `nodes`, a card by its row id, or by its place in the node
+(slot).
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
+
+from agent.contract.states import TaskType
+from apps.scheduling.policy.lanes import LIVE, Columns
+from apps.scheduling.policy.rooms import Booking, NodeRoom, Ports
+from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Snapshot, TaskView
+
+NOBODY: frozenset[int] = frozenset()
+
+_live = attrgetter(*LIVE)
+
+
+class Bookings:
+    """`touched` names places in the order of bookings, also of those taken back, and `touches` by place the
+    slots of each, None = any. `keep_room`: tasks (row ids) that have room kept for them, for each of which
+    the nodes look different."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.columns = Columns(snapshot.nodes, snapshot.reserve)
+        self.nodes: tuple[NodeView, ...] = self.columns.nodes
+        self.place_of = {node.id: place for place, node in enumerate(self.nodes)}
+        self.touched: list[int] = []
+        self.touches: defaultdict[int, list[Sequence[int] | None]] = defaultdict(list)
+        self.versions = [0] * len(self.nodes)
+        self.undone = 0
+        self._kept: dict[int, list[int]] = defaultdict(list)  # task -> places where room is kept for it
+        for place, node in enumerate(self.nodes):
+            for card in node.cards:
+                for hold in card.holds:
+                    if hold.reserved_for:
+                        self._kept[hold.reserved_for].append(place)
+        self.keep_room = frozenset(self._kept)
+        self._rooms: list[NodeRoom | None] = [None] * len(self.nodes)
+        self._booked: list[int] = []  # places, in order
+        self._bookings: dict[int, list[Booking]] = defaultdict(list)
+        self._grouped: set[tuple[int, int]] = set()  # (place, group) of bookings
+        self._live = [getattr(self.columns, name) for name in LIVE]
+
+    def version(self, place: int) -> int:
+        """A number that is another one after each booking there, and after each that was taken back."""
+        return self.versions[place]
+
+    def slot_of(self, place: int, card: int) -> int:
+        """Where in its node a card (row id) stands."""
+        return next(slot for slot, view in enumerate(self.nodes[place].cards) if view.id == card)
+
+    def room(self, place: int) -> NodeRoom:
+        """The node by itself."""
+        found = self._rooms[place]
+        if found is None:
+            reserve, limit = self.snapshot.reserve, self.columns.limit
+            found = self._rooms[place] = NodeRoom(self.nodes[place], place, reserve, limit)
+        return found
+
+    def holds(self, place: int, card: int) -> tuple[CardHold, ...]:
+        """What is held on the card by now, what was taken in this decision too."""
+        slot = self.slot_of(place, card)
+        mine = [one for one in self._bookings.get(place, ()) if slot in one.slots]
+        return (*self.nodes[place].cards[slot].holds, *map(_hold_of, mine))
+
+    def take(self, task: TaskView, place: int, cards: Sequence[int], *, borrowed: bool = False) -> Ports:
+        """Book a task that `judge` let in; answers its (container port, host port)s. Holds that were thought
+        away stay where they are. `borrowed`: the cards are sleepers' (SHARE-04)."""
+        return self.book(task, place, tuple(self.slot_of(place, card) for card in cards), borrowed=borrowed)
+
+    def book(self, task: TaskView, place: int, slots: tuple[int, ...], *, borrowed: bool = False) -> Ports:
+        """The same with the cards' slots."""
+        room = self.room(place)
+        booking = room.book(task, slots, borrowed=borrowed)
+        self._bookings[place].append(booking)
+        self._booked.append(place)
+        self._grouped.add((place, task.group_id))
+        self._mirror(room, slots)
+        self.columns.join(booking, place)
+        self.touches[place].append(slots)
+        self.versions[place] += 1
+        self.touched.append(place)
+        return booking.ports
+
+    def mark(self) -> int:
+        """A point to come back to."""
+        return len(self._booked)
+
+    def undo(self, mark: int) -> None:
+        """Take back all that was booked since, the latest first."""
+        while len(self._booked) > mark:
+            place = self._booked.pop()
+            last = self._bookings[place].pop()
+            self._rooms[place] = None
+            room = self.room(place)
+            for booking in self._bookings[place]:
+                room.add(booking)
+            self._mirror(room, range(len(room.cards)))
+            self.columns.leave(last, place, room)
+            self.touches[place].append(None)
+            self.versions[place] += 1
+            self.touched.append(place)
+            self.undone += 1
+
+    def _mirror(self, room: NodeRoom, slots: Iterable[int]) -> None:
+        """Write a node's numbers into the columns."""
+        columns, place = self.columns, room.place
+        for slot in slots:
+            for column, value in zip(self._live, _live(room.card(slot)), strict=True):
+                column[slot, place] = value
+        columns.begun[place] = room.begun
+        columns.tasks[place] = room.tasks
+        columns.cap_left[place] = room.cap_left
+        columns.ports_left[place] = room.ports_left
+
+    def room_for(
+        self, task: TaskView, place: int, without: Collection[int] = NOBODY, lent: Collection[int] = NOBODY
+    ) -> NodeRoom:
+        """The node less the room kept for the task and the holds that are thought away (`Board.judge`)."""
+
+        def is_gone(hold: CardHold) -> bool:
+            if hold.reserved_for:
+                return hold.reserved_for == task.id
+            return hold.task_id in without or hold.task_id in lent
+
+        def thin(card: CardView) -> tuple[list[CardHold], int]:
+            used, total = card.used_mb or 0, card.vram_total_mb or 0
+            for hold in card.holds:
+                if is_gone(hold) and not hold.reserved_for and hold.task_id not in lent:
+                    # Where the driver tells of no owner, the engine is taken to use what it was promised.
+                    claim = total if hold.percent is None else total * hold.percent // 100
+                    used -= claim if hold.measured_mb is None else hold.measured_mb
+            return [hold for hold in card.holds if not is_gone(hold)], max(0, used)
+
+        view = self.nodes[place]
+        if not any(is_gone(hold) for card in view.cards for hold in card.holds):
+            return self.room(place)
+        room = NodeRoom(view, place, self.snapshot.reserve, self.columns.limit, thin=thin)
+        for booking in self._bookings.get(place, ()):
+            if booking.task.id not in without:
+                room.add(booking)
+        return room
+
+
+def _hold_of(booking: Booking) -> CardHold:
+    task = booking.task
+    percent = None
+    if not task.whole_cards:
+        percent = task.percent if task.counted else 0  # who has no port is not counted on a card (SCHED-16)
+    return CardHold(
+        task.tenant_id,
+        percent,
+        task.task_type == TaskType.INFERENCE,
+        task_id=task.id,
+        priority=task.priority,
+        borrowed=booking.borrowed,
+        gang=task.gang,
+    )

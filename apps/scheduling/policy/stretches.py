@@ -1,0 +1,116 @@
+"""The nodes that pass the filters of facts, once for all shapes of which those read the same.
+
+Owns the facts' part of a question. Since nodes stand in the order of their cards' models, those that a shape
+may go to are mostly one stretch in which all are meant.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from apps.scheduling.policy.ask import Ask
+from apps.scheduling.policy.lanes import Bools, CardLanes, Columns, NodeLanes
+from apps.scheduling.policy.registry import Filter, Of
+
+Passing = tuple[bool, ...]  # by kind of facts
+
+
+@dataclass(slots=True, eq=False)
+class Stretch:
+    """Nodes in a row; `nodes_ok` and `cards_ok` tell the exceptions among them, None = there are none."""
+
+    first: int
+    last: int  # the first one that is not of it
+    nodes: NodeLanes
+    cards: CardLanes
+    nodes_ok: Bools | None
+    cards_ok: Bools | None
+
+    def places(self) -> list[int]:
+        """Places of the nodes that pass."""
+        if self.nodes_ok is None:
+            return list(range(self.first, self.last))
+        return [int(place) for place in np.flatnonzero(self.nodes_ok) + self.first]
+
+    def has(self, place: int) -> bool:
+        """Whether the node passes."""
+        if not self.first <= place < self.last:
+            return False
+        return self.nodes_ok is None or bool(self.nodes_ok[place - self.first])
+
+    def slots(self, place: int) -> list[bool] | None:
+        """Which cards of a node that passes do, None = all."""
+        if self.cards_ok is None:
+            return None
+        return [bool(ok) for ok in self.cards_ok[:, place - self.first]]
+
+
+class Stretches:
+    """Finds stretches; `filters_of(ask)` are those that apply to a task."""
+
+    def __init__(self, columns: Columns, filters_of: Callable[[Ask], Sequence[Filter]]) -> None:
+        self._columns = columns
+        self._filters_of = filters_of
+        self._fixed: Bools | None = None
+        self._of_nodes: dict[Hashable, Passing] = {}
+        self._of_cards: dict[Hashable, Passing] = {}
+        self._known: dict[tuple[Passing, Passing], Stretch | None] = {}
+
+    def find(self, ask: Ask) -> Stretch | None:
+        """None where no node passes."""
+        nodes = self._of_nodes.get(ask.node_key)
+        if nodes is None:
+            nodes = self._of_nodes[ask.node_key] = self._passing_nodes(ask)
+        cards: Passing = ()
+        if ask.cards:
+            known = self._of_cards.get(ask.card_key)
+            cards = self._passing_cards(ask) if known is None else known
+            self._of_cards[ask.card_key] = cards
+        key = (nodes, cards)
+        if key not in self._known:
+            self._known[key] = self._build(nodes, cards, self._fixed_ok(ask))
+        return self._known[key]
+
+    def _passing_nodes(self, ask: Ask) -> Passing:
+        asked = [one.fits for one in self._filters_of(ask) if one.of is Of.NODE_FACTS]
+        return tuple([all(fits(ask, facts) for fits in asked) for facts in self._columns.node_kinds])
+
+    def _passing_cards(self, ask: Ask) -> Passing:
+        asked = [one.fits for one in self._filters_of(ask) if one.of is Of.CARD_FACTS]
+        kinds = self._columns.card_kinds
+        return tuple([one is not None and all(fits(ask, one) for fits in asked) for one in kinds])
+
+    def _fixed_ok(self, ask: Ask) -> Bools:
+        """By the filters that depend on no task."""
+        if self._fixed is None:
+            self._fixed = np.ones(self._columns.count, np.bool_)
+            every = NodeLanes(self._columns, slice(None))
+            for one in self._filters_of(ask):
+                if one.fixed:
+                    self._fixed &= one.fits(ask, every)
+        return self._fixed
+
+    def _build(self, nodes: Passing, cards: Passing, fixed: Bools) -> Stretch | None:
+        columns = self._columns
+        nodes_ok: Bools = np.array(nodes, np.bool_)[columns.node_kind] & fixed
+        cards_ok: Bools | None = None
+        if cards:
+            cards_ok = np.array(cards, np.bool_)[columns.card_kind]
+            nodes_ok &= cards_ok.any(axis=0)
+        places = np.flatnonzero(nodes_ok)
+        if not len(places):
+            return None
+        where = slice(int(places[0]), int(places[-1]) + 1)
+        if cards_ok is not None:
+            cards_ok = cards_ok[:, where]
+            nowhere = columns.card_kind[:, where] == 0
+            cards_ok = None if (cards_ok | nowhere).all() else cards_ok
+        return Stretch(
+            where.start,
+            where.stop,
+            NodeLanes(columns, where),
+            CardLanes(columns, where),
+            None if len(places) == where.stop - where.start else nodes_ok[where],
+            cards_ok,
+        )
