@@ -1,37 +1,33 @@
 """Room made for higher priority: whom it may be taken from, how few go, and that nobody goes in vain."""
 
-from collections import Counter
 from datetime import timedelta
 
 import pytest
 
 from agent.contract.codes import Code
 from agent.contract.states import TaskType
-from apps.scheduling.policy import clearing, preempt
-from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.decide import decide
 from apps.scheduling.policy.plan import Preemption
-from tests.unit.scheduling.worlds import NOW, card, codes, hold, node, places, task, world
+from tests.unit.scheduling.worlds import (
+    FRIEND,
+    NOW,
+    OWN,
+    STRANGER,
+    card,
+    codes,
+    evicted,
+    high,
+    hold,
+    node,
+    places,
+    task,
+    victim,
+    world,
+)
 
 pytestmark = pytest.mark.req("SCHED-11")
 
-OWN, STRANGER, FRIEND = 1, 2, 3
 FRIENDS = {OWN: frozenset({FRIEND}), FRIEND: frozenset({OWN})}
-
-
-def victim(number, tenant=OWN, percent=None, **fields):
-    """A hold of task `number` that may be evicted; a higher number is a younger task."""
-    values = {"task_id": number, "preemptible": True, "since": NOW + timedelta(seconds=number)}
-    return hold(tenant, percent, **{**values, **fields})
-
-
-def high(number=1, **fields):
-    return task(number, **{"priority": 5, **fields})
-
-
-def evicted(plan):
-    """By the preempting task, whom it evicts."""
-    return {made.task_id: made.victims for made in plan.preemptions}
 
 
 # --- who --------------------------------------------------------------------------------------------
@@ -321,87 +317,6 @@ def test_a_gang_whose_member_has_room_kept_makes_no_second_preemption():
     nodes = [node(1, card(1, kept_for(2))), node(2, card(2, victim(50)))]
 
     assert not decide(world(stages(2), nodes), NOW).preemptions
-
-
-# --- what it costs ----------------------------------------------------------------------------------
-
-
-def test_two_thousand_who_wait_ask_no_more_nodes_than_is_allowed(monkeypatch):
-    asked = Counter()
-    judge = Board.judge
-
-    def counted(board, item, place, *arguments, **named):
-        asked[place] += 1
-        return judge(board, item, place, *arguments, **named)
-
-    # twenty kinds of tasks; the whole fleet is held by work that could go, ten of them would fit
-    nodes = [node(n, *(card(8 * n + k, victim(8 * n + k + 10_000)) for k in range(2))) for n in range(30)]
-    waiting = [high(n, memory_mb=21_000 + n % 20 * 100, gpu_required=1) for n in range(1, 2_001)]
-    places_asked = Board.places
-    searched = []
-    monkeypatch.setattr(Board, "places", lambda *a, **k: searched.append(1) or places_asked(*a, **k))
-    snapshot = world(waiting, nodes)
-    board_plan = decide(snapshot, NOW)
-    monkeypatch.setattr(Board, "places", places_asked)
-    monkeypatch.setattr(Board, "judge", counted)
-    plan = decide(snapshot, NOW)
-
-    assert plan == board_plan
-    assert len(plan.preemptions) == 60
-    assert len(searched) <= 20
-    assert sum(asked.values()) <= preempt.QUESTIONS + 20 * len(nodes)
-
-
-def test_effort_has_an_end_and_the_rest_waits(monkeypatch):
-    monkeypatch.setattr(preempt, "QUESTIONS", 3)
-    nodes = [node(n, card(n, victim(100 + n))) for n in range(1, 9)]
-    plan = decide(world([high(n) for n in range(1, 9)], nodes), NOW)
-
-    assert len(plan.preemptions) == 3
-    assert len(plan.refusals) == 5
-
-
-def test_only_so_many_are_made_at_once(monkeypatch):
-    monkeypatch.setattr(preempt, "PREEMPTIONS", 3)
-    nodes = [node(n, card(n, victim(100 + n))) for n in range(1, 9)]
-    plan = decide(world([high(n) for n in range(1, 9)], nodes), NOW)
-
-    assert set(evicted(plan)) == {1, 2, 3}
-    assert len(plan.refusals) == 5
-
-
-def test_the_only_node_that_helps_is_found_among_many():
-    """Behind two hundred nodes whose work is as urgent."""
-    nodes = [node(n, card(n, victim(1_000 + n, priority=5))) for n in range(1, 201)]
-    nodes.append(node(300, card(300, victim(50))))
-
-    assert evicted(decide(world([high(1)], nodes), NOW)) == {1: (50,)}
-
-
-@pytest.mark.parametrize("priorities", [range(9, 1, -1)], ids=["many"])
-def test_many_priorities_share_what_was_found_out(monkeypatch, priorities):
-    monkeypatch.setattr(preempt, "LEVELS", 2)
-    nodes = [node(n, card(n, victim(100 + n, priority=n))) for n in range(1, 9)]
-    plan = decide(world([high(p, priority=p) for p in priorities], nodes), NOW)
-
-    assert evicted(plan) == {
-        9: (108,),
-        8: (107,),
-        7: (106,),
-        6: (105,),
-        5: (104,),
-        4: (103,),
-        3: (102,),
-        2: (101,),
-    }
-
-
-def test_a_node_of_many_cards_is_searched_in_bounds(monkeypatch):
-    monkeypatch.setattr(clearing, "SETS_A_NODE", 6)
-    cards = [card(k, victim(100 + k)) for k in range(8)]
-
-    (made,) = decide(world([high(gpu_required=2)], [node(1, *cards)]), NOW).preemptions
-    assert len(made.victims) == 2
 
 
 def test_training_is_preempted_for_inference_and_the_other_way_round():

@@ -6,13 +6,8 @@ from collections import Counter
 import pytest
 
 from apps.scheduling.policy.decide import decide
+from tests.unit.scheduling.schedulers import commit_placements, commit_preemptions, release, together
 from tests.unit.scheduling.store import Lease, Store
-from tests.unit.scheduling.test_simulated_store import (
-    commit_placements,
-    commit_preemptions,
-    release,
-    together,
-)
 from tests.unit.scheduling.worlds import NOW, card, node, task, world
 
 pytestmark = pytest.mark.req("SCHED-11")

@@ -12,6 +12,7 @@ from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserv
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 NO_RESERVE = Reserve(0, 0.0)
 TENANT = 1
+OWN, STRANGER, FRIEND = TENANT, 2, 3
 
 
 def hold(
@@ -82,3 +83,19 @@ def codes(plan: Plan, task_id: int = 1) -> list[Code]:
 def one(a_task: TaskView, a_node: NodeView, **fields: Any) -> Plan:
     """The plan for one task and one node."""
     return decide(world([a_task], [a_node], **fields), NOW)
+
+
+def victim(number: int, tenant: int = OWN, percent: int | None = None, **fields: Any) -> CardHold:
+    """A hold of task `number` that may be evicted; a higher number is a younger task."""
+    values = {"task_id": number, "preemptible": True, "since": NOW + timedelta(seconds=number)}
+    return hold(tenant, percent, **{**values, **fields})
+
+
+def high(number: int = 1, **fields: Any) -> TaskView:
+    """A task of high priority."""
+    return task(number, **{"priority": 5, **fields})
+
+
+def evicted(plan: Plan) -> dict[int, tuple[int, ...]]:
+    """By the preempting task, whom it evicts."""
+    return {made.task_id: made.victims for made in plan.preemptions}
