@@ -5,11 +5,9 @@ from datetime import datetime
 
 import pytest
 
-from apps.core import ticks
+from apps.core.leases import Held
 from apps.scheduling import loop
 from tests import factories
-
-pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize("was_on", [True, False])
@@ -26,7 +24,8 @@ def test_collections_pause_for_a_run_and_are_as_before_also_after_a_failure(
     if not was_on:
         gc.disable()
     try:
-        ticks.run_tick("scheduling.place", factories.NOW)
+        with pytest.raises(RuntimeError):
+            loop.place(Held("scheduling.place", "me", 1), factories.NOW)
         assert gc.isenabled() is was_on
     finally:
         gc.enable()
