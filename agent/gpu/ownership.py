@@ -94,12 +94,15 @@ def owner_of_process(pid: int, running: Mapping[Key, Occupant]) -> Key | None:
         groups = (proctable.PROC / str(pid) / "cgroup").read_text()
     except (OSError, UnicodeDecodeError):
         groups = ""
+    contained = next((key for key, one in running.items() if one.instance in groups), None)
+    if contained is not None:  # first: what is in its environment a process may choose itself
+        return contained
     try:
         entries = set((proctable.PROC / str(pid) / "environ").read_bytes().split(b"\0"))
     except OSError:
-        entries = set()
-    for key, one in running.items():
+        return None
+    for key in running:
         said = {f"HETEROFLOW_TASK_ID={key[0]}".encode(), f"HETEROFLOW_ATTEMPT={key[1]}".encode()}
-        if one.instance in groups or said <= entries:
+        if said <= entries:
             return key
     return None

@@ -213,6 +213,23 @@ def test_a_process_is_known_by_its_environment_and_its_container() -> None:
     assert owner_of_process(child.pid, running) is None
 
 
+def test_a_process_in_a_container_is_its_containers_whatever_its_environment_says() -> None:
+    """Who writes the code in a container may set there what it likes, also another one's task."""
+    env = {**os.environ, "HETEROFLOW_TASK_ID": "task-a", "HETEROFLOW_ATTEMPT": "1"}
+    child = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"], env=env, stdin=-1, stdout=-1
+    )
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        (own, *_) = Path(f"/proc/{child.pid}/cgroup").read_text().splitlines()
+        running = {A: Occupant("another-container", ["GPU-1"]), B: Occupant(own, ["GPU-1"])}
+        assert owner_of_process(child.pid, running) == B
+    finally:
+        child.kill()
+        child.wait()
+
+
 # --- what the supervisor makes of it --------------------------------------------------------------
 
 
