@@ -18,7 +18,7 @@ from apps.core import hints
 from apps.core.errors import Conflict, FieldError, Forbidden, Invalid
 from apps.fleet.models import Card, CardSample, Node
 from apps.fleet.services.changes import note_node
-from apps.fleet.services.measures import changed_enough, count_or_none, degrees_or_none, fit
+from apps.fleet.services.measures import changed_enough, count_or_none, degrees_or_none, fit, memory_or_none
 from apps.tenants.scope import Viewer
 
 log = logging.getLogger("heteroflow.fleet")
@@ -64,7 +64,7 @@ def write_cards(node: Node, reports: list[CardReport], now: datetime, *, unknown
 
 
 def _write_card(node: Node, card: Card | None, uuid: str, report: CardReport, now: datetime) -> bool:
-    capacity = count_or_none(report.vram_total_mb)
+    capacity = memory_or_none(report.vram_total_mb)
     identity: dict[str, Any] = {
         "index": count_or_none(report.index) or 0,
         "vendor": fit(report.vendor, 30),
@@ -101,7 +101,7 @@ def _quarantine(card: Card | None, report: CardReport, now: datetime) -> dict[st
     if not report.quarantined:
         return {"quarantined_at": None, "held_by": [], "release_asked_at": None}
     holders = [
-        {"pid": one.pid, "used_mb": count_or_none(one.used_mb), "task_id": fit(one.task_id, _LONGEST_ID)}
+        {"pid": one.pid, "used_mb": memory_or_none(one.used_mb), "task_id": fit(one.task_id, _LONGEST_ID)}
         for one in report.held_by[:_HOLDERS_MAX]
     ]
     return {"quarantined_at": (card.quarantined_at if card else None) or now, "held_by": holders}
@@ -138,8 +138,8 @@ def release_cards(*, actor: Viewer, node: Node, uuid: str | None = None, now: da
 def _write_sample(card: Card, sample: CardSample | None, report: CardReport, now: datetime) -> bool:
     """Returns whether a reading of memory changed: the only ones that placing depends on."""
     values: dict[str, Any] = {
-        "vram_used_mb": count_or_none(report.vram_used_mb),
-        "foreign_mb": count_or_none(report.foreign_mb),
+        "vram_used_mb": memory_or_none(report.vram_used_mb),
+        "foreign_mb": memory_or_none(report.foreign_mb),
         "foreign": _stranger(report),
         "owned_mb": _owned_mb(report),
         "temperature_c": degrees_or_none(report.temperature_c),
@@ -175,8 +175,8 @@ def _owned_mb(report: CardReport) -> dict[str, int | None] | None:
     for one in report.processes[:MOST_PROCESSES]:
         if one.task_id:
             key = f"{fit(one.task_id, _LONGEST_ID)}.{count_or_none(one.attempt)}"
-            used, before = count_or_none(one.used_mb), owned.get(key, 0)
-            owned[key] = None if used is None or before is None else used + before
+            used, before = memory_or_none(one.used_mb), owned.get(key, 0)
+            owned[key] = None if used is None or before is None else memory_or_none(used + before)
     return owned
 
 

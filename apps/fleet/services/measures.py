@@ -6,11 +6,18 @@ One card with a broken sensor must not take its node offline. Pure.
 from itertools import islice
 
 _LARGEST = 2**31 - 1
+# 16 TiB, more than any card has: placing reckons with hundredths of it, and with many together, in 32 bits.
+_LARGEST_MB = 2**24
 
 
 def count_or_none(value: int | None) -> int | None:
     """A count or size that a row can hold; None for no answer and for what can not be."""
     return value if value is not None and 0 <= value <= _LARGEST else None
+
+
+def memory_or_none(value_mb: int | None) -> int | None:
+    """Memory of a card in MB; None for no answer and for what no card has."""
+    return value_mb if value_mb is not None and 0 <= value_mb <= _LARGEST_MB else None
 
 
 def degrees_or_none(value: int | None) -> int | None:

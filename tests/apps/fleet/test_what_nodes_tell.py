@@ -142,6 +142,21 @@ def test_folders_ipc_and_images_are_kept_and_nothing_told_is_no_answer(node: Nod
     assert Node.objects.get(pk=node.pk).volume_prefixes is None
 
 
+@pytest.mark.req("SCHED-04")
+@pytest.mark.parametrize("size", [-1, 2**24 + 1, 2**31 - 1, 2**40])
+def test_memory_that_no_card_has_is_no_answer(node: Node, size: int) -> None:
+    """Placing asks all nodes at once: figures of one must not spoil the reckoning for the others."""
+    whose = [CardHolder(n, size, "task-a", 1) for n in (1, 2)]
+    told = card(1, vram_total_mb=size, vram_used_mb=size, foreign_mb=size, processes=whose)
+    summed = card(2, processes=[CardHolder(n, 2**24, "task-a", 1) for n in (3, 4)])
+    beat(node, 1, cards=[card(), told, summed])
+    fresh = Card.objects.get(index=1)
+    sample = fresh.sample
+    assert (fresh.vram_total_mb, sample.vram_used_mb, sample.foreign_mb) == (None, None, None)
+    assert sample.owned_mb == {"task-a.1": None}
+    assert Card.objects.get(index=2).sample.owned_mb == {"task-a.1": None}, "the sum, too"
+
+
 def test_an_agent_that_floods_fills_no_row(node: Node) -> None:
     holders = [CardHolder(n, 1, f"task-{n}" * 99, 1, "n\0" * 999) for n in range(9999)]
     beat(
