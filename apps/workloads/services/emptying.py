@@ -53,8 +53,9 @@ def begin_replacement(*, lease: Held, placement: Placement, now: datetime) -> bo
 
 
 def _lock(placement: Placement) -> None:
-    """In the order of everybody else: cards, then groups."""
-    list(Card.objects.select_for_update().filter(pk__in=placement.cards).order_by("pk"))
+    """In the order of everybody else (`ledger.py`): nodes, cards, groups."""
+    list(Node.objects.select_for_update(no_key=True).filter(pk=placement.node_id))
+    list(Card.objects.select_for_update(no_key=True).filter(pk__in=placement.cards).order_by("pk"))
     lock_groups([placement.task_id])
 
 

@@ -14,6 +14,8 @@ from agent.contract.codes import Code, reason
 from agent.contract.states import Desired, State
 from apps.core import hints
 from apps.core.leases import Held
+from apps.tenants import redline
+from apps.tenants.models import TenantStatus
 from apps.workloads.models import Reservation, Task
 from apps.workloads.policy.moves import SERVING
 from apps.workloads.policy.room import Asked
@@ -75,16 +77,20 @@ def _holds(wanted: Sequence[RoomWanted], books: Books, leaving: dict[int, Task],
         if one.victims and task.made_room_at is not None and task.made_room_at > pause:
             return False
         victims = [leaving.get(victim) for victim in one.victims]
-        if not all(victim is not None and _may_go(victim, task.priority, pause) for victim in victims):
+        if not all(victim is not None and _may_go(victim, task, pause) for victim in victims):
             return False
         asked.append(_asked(one, task))
     return books.ledger.book(asked) is None
 
 
-def _may_go(victim: Task, priority: int, pause: datetime) -> bool:
-    placed = victim.state in SERVING or (victim.state == State.SLEEPING and victim.node_id is not None)
+def _may_go(victim: Task, task: Waiting, pause: datetime) -> bool:
+    # What a sleeper was promised stays protected from tenants that it does not share with.
+    asleep = victim.state == State.SLEEPING
+    if asleep and not redline.may_share(task.tenant_id, victim.group.tenant_id):
+        return False
+    placed = victim.state in SERVING or (asleep and victim.node_id is not None)
     spared = victim.preempted_at is not None and victim.preempted_at > pause
-    return placed and not spared and victim.group.preemptible and victim.group.priority < priority
+    return placed and not spared and victim.group.preemptible and victim.group.priority < task.priority
 
 
 def _asked(wanted: RoomWanted, task: Waiting) -> Asked:
@@ -132,8 +138,10 @@ def _keep(wanted: Sequence[RoomWanted], made_room: bool, now: datetime) -> None:
 
 
 def drop_kept_room(*, lease: Held, now: datetime) -> int:
-    """Give up room that is kept for nobody any more, or for too long; answers for how many tasks."""
+    """Give up room that is kept for nobody any more, or for too long; answers for how many tasks. Who is
+    suspended gets no place, so room is kept in vain."""
     waits = Q(task__state=State.PENDING, task__desired=Desired.RUN)
+    waits &= ~Q(task__group__tenant__status=TenantStatus.SUSPENDED)
     with lease.transaction():
         _, dropped = Reservation.objects.filter(Q(until__lte=now) | ~waits).delete()
         if dropped:

@@ -9,13 +9,14 @@ from django.conf import settings
 from agent.contract.codes import Code, reason
 from agent.contract.states import Desired, Observed, Phase, State, TaskType
 from apps.fleet.models import Card, Node
+from apps.tenants.models import Tenant, TenantStatus
 from apps.tenants.scope import SYSTEM
 from apps.workloads import services
 from apps.workloads.models import Claim, Event, Reservation, Task
 from apps.workloads.policy.faults import Moment, find_faults
 from apps.workloads.services import Placement, RoomWanted
 from tests.apps.workloads.conftest import Life
-from tests.factories import NOW, make_group, make_node, make_task
+from tests.factories import NOW, make_group, make_node, make_shared_group, make_task
 
 pytestmark = [pytest.mark.django_db, pytest.mark.req("SCHED-11")]
 HELD = timedelta(seconds=settings.PREEMPTION_HOLD_S)
@@ -85,13 +86,28 @@ def test_what_nobody_took_on_leaves_at_once(life: Life) -> None:
 
 def test_a_sleeping_victim_sleeps_on_without_a_place(life: Life) -> None:
     node = make_node()
-    low, top = victim(life, node), high()
+    low = victim(life, node)
+    top = make_task(make_group(low.group.tenant, priority=10))
     services.request_sleep(by="ann", task=low, now=NOW)
     life.report(low, node, Observed.ASLEEP)
     assert make(life, wanted(top, node, low))
     assert (fresh(low).state, low.node, low.reason_code) == (State.SLEEPING, None, Code.PREEMPTED)
     life.report(low, node, Observed.GONE)
     assert fresh(low).state == State.SLEEPING and place(life, top, node)
+
+
+@pytest.mark.req("SCHED-09")
+def test_what_fell_asleep_meanwhile_is_protected_from_strangers(life: Life) -> None:
+    """The decision saw it run; the red line is asked again where it is written."""
+    node = make_node()
+    low, top = victim(life, node), high()
+    room = wanted(top, node, low)
+    services.request_sleep(by="ann", task=low, now=NOW)
+    life.report(low, node, Observed.ASLEEP)
+    assert not make(life, room)
+    assert (fresh(low).state, low.node, low.preempted_at) == (State.SLEEPING, node, None)
+    make_shared_group(low.group.tenant, top.group.tenant)
+    assert make(life, room)
 
 
 def test_the_fault_timeline_names_the_cause(life: Life) -> None:
@@ -125,6 +141,16 @@ def test_room_is_given_up_when_its_task_stops(life: Life) -> None:
     services.request_stop(actor=SYSTEM, tasks=[top], why=reason(Code.STOP_REQUESTED), now=NOW)
     assert place(life, low, node), "at once, before anybody swept"
     assert services.drop_kept_room(lease=life.lease, now=NOW) == 1
+
+
+def test_room_is_given_up_when_its_tenant_is_suspended(life: Life) -> None:
+    node = make_node()
+    low, top = victim(life, node), high()
+    assert make(life, wanted(top, node, low))
+    life.report(low, node, Observed.GONE)
+    Tenant.objects.filter(pk=top.group.tenant_id).update(status=TenantStatus.SUSPENDED)
+    assert services.drop_kept_room(lease=life.lease, now=NOW) == 1
+    assert place(life, low, node)
 
 
 def test_part_of_a_card_is_kept_and_the_rest_is_not(life: Life) -> None:
