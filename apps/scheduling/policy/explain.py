@@ -7,9 +7,9 @@ from the decision. Room is judged as it is now, without what other waiting tasks
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from apps.scheduling.policy.ask import ShapeKey, shape_of
 from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.registry import Refused
+from apps.scheduling.policy.shapes import Alike, alike
 from apps.scheduling.policy.snapshot import NodeView, Snapshot, TaskView
 
 
@@ -23,12 +23,12 @@ class Verdict:
 
 def judge_nodes(snapshot: Snapshot, tasks: Iterable[TaskView]) -> dict[int, list[Verdict]]:
     """By the task's row id: every node's word, those that would take it first, then the nearest miss.
-    Tasks that ask for the same are judged once."""
+    Tasks that every node answers alike are judged once."""
     board = Board(snapshot)
-    judged: dict[ShapeKey, list[Verdict]] = {}
+    judged: dict[Alike, list[Verdict]] = {}
     found = {}
     for task in tasks:
-        key = shape_of(task)
+        key = alike(task, board)
         if key not in judged:
             words = (_judge(board, task, place) for place in range(len(board.nodes)))
             judged[key] = sorted(words, key=_order)

@@ -4,6 +4,7 @@ import pytest
 
 from agent.contract.codes import Code, reason
 from apps.scheduling.policy.decide import decide
+from apps.scheduling.policy.explain import judge_nodes
 from tests.unit.scheduling.worlds import NOW, card, codes, hold, node, one, places, task, world
 
 # --- memory ---------------------------------------------------------------------------------------
@@ -164,3 +165,14 @@ def test_another_attempt_begins_at_another_port():
     given = {one(task(1, attempt=attempt, **asked), node(1)).placements[0].host_ports for attempt in range(5)}
 
     assert len(given) == 5
+
+
+@pytest.mark.req("SVC-14", "SCHED-11")
+def test_of_two_alike_each_is_told_of_the_room_that_is_kept_for_it_alone():
+    """Asked about both at once, a node says to either what the decision would."""
+    mine, other = task(1), task(2)
+    kept = node(1, card(1, hold(reserved_for=mine.id)))
+    told = judge_nodes(world([mine, other], [kept]), [mine, other])
+
+    assert told[mine.id][0].refused is None
+    assert told[other.id][0].refused is not None
