@@ -23,6 +23,7 @@ from apps.scheduling.selectors import view_of
 from apps.tenants.models import Tenant
 from apps.workloads.models import Task, TaskGroup
 from apps.workloads.selectors import choose_engine
+from apps.workloads.services import name_of_replica
 
 
 def foresee(tenant: Tenant, spec: ServiceSpec, now: datetime) -> ServiceSpec:
@@ -75,7 +76,7 @@ def would_be_tasks(tenant: Tenant, spec: ServiceSpec, now: datetime) -> list[Tas
             pk=rank - spec.replicas,
             group=group,
             rank=rank,
-            name=group.name if spec.replicas == 1 else f"{group.name}-{rank}",
+            name=name_of_replica(spec.worker.name or group.name, rank, spec.replicas),
             created_at=now,
             state_since=now,
             **{name: value for name, value in task_fields(spec).items() if name != "name"},

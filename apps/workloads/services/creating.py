@@ -51,7 +51,7 @@ def create_group(
         Task(
             group=group,
             rank=rank,
-            name=base if replicas == 1 else f"{base}-{rank}",
+            name=name_of_replica(base, rank, replicas),
             state=State.PENDING,
             state_since=now,
             created_at=now,
@@ -66,6 +66,11 @@ def create_group(
     )
     hints.kick("scheduling.place")
     return group
+
+
+def name_of_replica(base: str, rank: int, replicas: int) -> str:
+    """What a task is called whose service has so many."""
+    return base if replicas == 1 else f"{base}-{rank}"
 
 
 def add_like(pattern: Task, *, by: str, why: Reason, now: datetime, replaces: Task | None = None) -> Task:

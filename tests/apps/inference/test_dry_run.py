@@ -102,10 +102,9 @@ def test_those_who_wait_before_it_take_their_places_first(ask, node, now, tenant
 
 def test_every_replica_is_told(ask, node):
     node("rack-1")
-    answer = ask(
-        parallelism="split", world_size=3, max_replicas=3, **{"task.ports": [{"container_port": 8000}]}
-    )
-    told = answer.json()
+    three = {"parallelism": "split", "world_size": 3, "max_replicas": 3, "task.name": "worker"}
+    told = ask(**three, **{"task.ports": [{"container_port": 8000}]}).json()
+    assert [task["name"] for task in told["tasks"]] == ["worker-0", "worker-1", "worker-2"]
     assert [task["outcome"] for task in told["tasks"]] == ["would_start"] * 2 + ["would_wait"]
     assert not told["fits"] and told["replicas"] == 3
 
