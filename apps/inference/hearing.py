@@ -39,10 +39,13 @@ def hear_nodes(
     asked = tuple(snapshot.tasks if tasks is None else tasks)
     parts = {task.id for task in asked if task.gang_size > 1}
     judged = judge_nodes(snapshot, asked)
-    mine = {pk: [one for one in verdicts if one.node.id in seen] for pk, verdicts in judged.items()}
+    # Alike tasks have one list of verdicts: it is put into words once, however many replicas wait.
+    kinds = {(id(verdicts), pk in parts): verdicts for pk, verdicts in judged.items()}
+    mine = {kind: [one for one in verdicts if one.node.id in seen] for kind, verdicts in kinds.items()}
     shown = {one.node.id: one.node for found in mine.values() for one in found[:NODES_SHOWN]}
     holders = _holders_of(shown.values()) if viewer.is_operator else {}
-    return {pk: _hear(viewer, verdicts, holders, part=pk in parts) for pk, verdicts in mine.items()}
+    heard = {kind: _hear(viewer, verdicts, holders, part=kind[1]) for kind, verdicts in mine.items()}
+    return {pk: heard[id(verdicts), pk in parts] for pk, verdicts in judged.items()}
 
 
 def _hear(

@@ -11,6 +11,8 @@ from apps.fleet.models import CardSample
 from apps.inference import selectors
 from apps.inference.api.explaining import HolderShape, LineShape, LoanOfTaskShape
 from apps.inference.explain import explain
+from apps.inference.hearing import hear_nodes
+from apps.scheduling.selectors import load_snapshot_of
 from apps.tenants.scope import viewer_of
 from apps.workloads.models import Loan, Reservation, TaskGroup
 from tests import factories
@@ -58,6 +60,18 @@ def test_all_nodes_are_summed_up_in_one_sentence(member, group):
     assert "none of 2 nodes" in summary and "offline" in summary and "19.5 GB needed" in summary
     factories.make_node("fits", vram_total_mb=90000)
     assert only(member, group)["summary"] == ""
+
+
+def test_replicas_that_hear_the_same_are_told_it_once(member, group):
+    """A thousand replicas and two hundred nodes would be two hundred thousand sentences."""
+    factories.make_node(cards=1)
+    alike = [factories.make_task(group, gpu_required=2) for _ in range(3)]
+    unlike = factories.make_task(group, gpu_required=3)
+    snapshot = load_snapshot_of([task.pk for task in (*alike, unlike)], NOW)
+    heard = hear_nodes(viewer_of(member), snapshot)
+    assert len({id(heard[task.pk]) for task in alike}) == 1
+    assert heard[alike[0].pk].words[0]["reason"]["params"]["wanted"] == 2
+    assert heard[unlike.pk].words[0]["reason"]["params"]["wanted"] == 3
 
 
 @pytest.mark.req("SCHED-11")
