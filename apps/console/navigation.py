@@ -1,16 +1,30 @@
 """The console's sidebar and colours: what unfold's settings take. No permission is decided here."""
 
+from collections.abc import Callable
 from typing import Any
 
+from django.http import HttpRequest
 from django.urls import reverse_lazy
 from django.utils.translation import gettext_lazy as _
 
 OPERATORS = "apps.console.dashboard.only_operators"
 
 
+# Pages of our own that stand beside the lists whose addresses theirs begin with.
+OWN_PAGES = [reverse_lazy("admin:workloads_task_queue"), reverse_lazy("admin:fleet_card_map")]
+
+
+def _stands_on(link: Any) -> Callable[[HttpRequest], bool]:
+    def look(request: HttpRequest) -> bool:
+        own = [page for page in OWN_PAGES if request.path == str(page)]
+        return request.path == str(link) if own else request.path.startswith(str(link))
+
+    return look
+
+
 def _item(title: Any, icon: str, model: str, page: str = "changelist") -> dict[str, Any]:
     link = reverse_lazy(f"admin:{model}_{page}")
-    return {"title": title, "icon": icon, "link": link, "permission": OPERATORS}
+    return {"title": title, "icon": icon, "link": link, "permission": OPERATORS, "active": _stands_on(link)}
 
 
 SIDEBAR = {

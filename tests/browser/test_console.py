@@ -11,6 +11,8 @@ from tests.stack import Stack, until
 
 pytestmark = [pytest.mark.slow]
 
+FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+
 
 @pytest.fixture
 def console(running_server: Stack, open_page: Callable[..., Page]) -> Page:
@@ -62,8 +64,7 @@ def test_queue_and_map_lead_from_who_waits_to_what_is_held(console: Page, waitin
     console.locator("a[href$='/card/map/']").first.click()
     expect(console.locator("#map .map-node").first).to_be_visible()
     expect(console.locator("#map .map-legend")).to_contain_text("not promised")
-    wide = console.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-    assert wide, "the map fits the window"
+    assert console.evaluate(FITS), "the map fits the window"
 
 
 def test_live_log_of_a_task(console: Page, running_server: Stack) -> None:
@@ -119,5 +120,6 @@ def test_join_command_is_shown_once(console: Page, running_server: Stack) -> Non
     console.get_by_role("link", name="New join token").click()
     console.get_by_role("button", name="Make a join command").click()
     expect(console.locator("#shown-once")).to_contain_text("HETEROFLOW_AGENT_JOIN_TOKEN=jt-")
+    assert console.evaluate(FITS), "a long line is broken, not cut off"
     console.goto(f"{running_server.base_url}/admin/fleet/jointoken/")
     assert console.locator("#result_list tbody tr").count() >= 1

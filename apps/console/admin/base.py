@@ -225,7 +225,7 @@ class OperatorAdmin(ModelAdmin):
         return reverse(f"{name}_change", args=[row.pk]) if row else reverse(f"{name}_changelist")
 
     def show(self, request: HttpRequest, template: str, title: Text, **context: Any) -> TemplateResponse:
-        """A page of our own inside the console's frame."""
+        """A page of our own below its list's name, or with `opts=None` below `title`."""
         whole = {**self.admin_site.each_context(request), "title": title, "opts": self.opts, **context}
         answer = TemplateResponse(request, template, whole)
         answer["Cache-Control"] = "no-store, private"

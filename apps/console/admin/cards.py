@@ -94,7 +94,7 @@ class CardAdmin(ReadOnlyAdmin):
         """The cluster by card."""
         asked = request.GET
         found = build_map(asked.get("pool", ""), asked.get("model", ""), asked.get("page"), utc_now())
-        return self.show(request, "console/map.html", _("Cluster map"), map=found)
+        return self.show(request, "console/map.html", _("Cluster map"), opts=None, map=found)
 
     @display(description=_("used MB"), ordering="sample__vram_used_mb")
     def used_mb(self, row: Card) -> int | None:

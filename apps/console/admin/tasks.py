@@ -82,7 +82,7 @@ class TaskAdmin(ReadOnlyAdmin):
     def queue(self, request: HttpRequest) -> HttpResponse:
         """What waits for a place, and for what."""
         queue = build_queue(request.GET.get("type", ""), request.GET.get("page"))
-        return self.show(request, "console/queue.html", _("Queue"), queue=queue)
+        return self.show(request, "console/queue.html", _("Queue"), opts=None, queue=queue)
 
     @display(description=_("state"), ordering="state")
     def shown_state(self, row: Task) -> str:

@@ -61,6 +61,12 @@ def hours(seconds: float) -> str:
 
 
 @register.filter
+def size(mb: int) -> str:
+    """Megabytes as sentences have them."""
+    return texts.say_size(mb)
+
+
+@register.filter
 def duration(seconds: float | None) -> str:
     """Seconds as the two largest units; a dash where there is no value, which is not zero."""
     if seconds is None:

@@ -32,6 +32,18 @@ def statements(client, path):
     return len(seen)
 
 
+@pytest.mark.req("UI-04")
+@pytest.mark.parametrize(("path", "name", "beside"), [(QUEUE, "Queue", "task"), (MAP, "Cluster map", "card")])
+def test_its_own_name_stands_above_it_and_alone_is_marked(operator_client, path, name, beside):
+    answer = operator_client.get(path)
+    assert answer.context["content_title"].strip() == name
+    groups = answer.context["sidebar_navigation"]
+    marked = [str(item["link"]) for group in groups for item in group["items"] if item["active"]]
+    assert marked == [path], f"the list of every {beside} is another page"
+    of_list = operator_client.get(path.rsplit("/", 2)[0] + "/").context["sidebar_navigation"]
+    assert path not in [str(item["link"]) for group in of_list for item in group["items"] if item["active"]]
+
+
 @pytest.mark.parametrize("path", [QUEUE, MAP])
 def test_nobody_but_operators_sees_it(path):
     assert Client().get(path).status_code == 302
@@ -66,7 +78,9 @@ def test_the_queue_tells_position_tenant_need_and_the_nearest_miss(operator_clie
     text = said(operator_client, QUEUE)
     places = [text.index(f"&lt;{name}&gt;") for name in ("urgent", "old", "young")]
     assert places == sorted(places) and "<urgent>" not in text
-    assert "3 tasks wait." in text and "waiting-ones" in text and "1 card L20, 22.0 GB" in " ".join(text.split())
+    assert (
+        "3 tasks wait." in text and "waiting-ones" in text and "1 card L20, 22.0 GB" in " ".join(text.split())
+    )
     assert "18.2 GB free on a card, 22.0 GB needed" in text and "priority 9" in text
 
 

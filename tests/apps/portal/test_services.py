@@ -53,6 +53,15 @@ def test_what_waits_says_its_place_among_all_tenants(page: Client, tenant: Tenan
     assert "It is number 3 of 3 in the queue." in page.get(address(mine)).content.decode()
 
 
+@pytest.mark.parametrize(("minutes", "told"), [(0, ""), (1, "after 1 minute w"), (9, "after 9 minutes w")])
+def test_a_service_that_sleeps_by_itself_says_when(
+    page: Client, tenant: Tenant, member: User, minutes: int, told: str
+) -> None:
+    group = factories.make_group(tenant, member, idle_timeout_minutes=minutes)
+    text = page.get(address(group)).content.decode()
+    assert told in text and ("Sleeps by itself" in text) == bool(minutes)
+
+
 @pytest.mark.req("SVC-15")
 def test_the_check_says_what_would_happen_and_makes_nothing(page: Client, body: dict[str, Any]) -> None:
     now = utc_now()
