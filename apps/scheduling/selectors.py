@@ -8,20 +8,19 @@ from datetime import datetime
 
 from django.conf import settings
 
-from agent.contract.states import Desired, State
 from apps.scheduling.policy.snapshot import Reserve, Snapshot, TaskView, Thresholds
 from apps.scheduling.standing import load_nodes
 from apps.scheduling.waiting import view_of as view_of
 from apps.scheduling.waiting import views_of_rows
 from apps.tenants import redline
 from apps.tenants.models import Tenant, TenantStatus
+from apps.workloads import selectors as work
 from apps.workloads.models import Task
 
 
 def load_snapshot(now: datetime) -> Snapshot | None:
     """All that a decision rests on; None where no task waits (one statement)."""
-    waiting = Task.objects.filter(state=State.PENDING, desired=Desired.RUN, group__deleted_at__isnull=True)
-    tasks = views_of_rows(waiting)
+    tasks = views_of_rows(work.waiting())
     return _snapshot(tasks, now) if tasks else None
 
 
@@ -34,13 +33,8 @@ def load_snapshot_with(would_be: Iterable[Task], now: datetime) -> Snapshot:
     """The same for tasks that are not written, behind all that wait before them (SVC-15)."""
     views = tuple(view_of(task) for task in would_be)
     lowest = min((view.priority for view in views), default=0)
-    waiting = Task.objects.filter(
-        state=State.PENDING,
-        desired=Desired.RUN,
-        group__deleted_at__isnull=True,
-        group__priority__gte=lowest,  # who comes after them takes nothing from them
-    )
-    return _snapshot(views_of_rows(waiting) + views, now)
+    before = work.waiting().filter(group__priority__gte=lowest)  # who comes later takes nothing from them
+    return _snapshot(views_of_rows(before) + views, now)
 
 
 def _snapshot(tasks: tuple[TaskView, ...], now: datetime) -> Snapshot:
@@ -51,13 +45,23 @@ def _snapshot(tasks: tuple[TaskView, ...], now: datetime) -> Snapshot:
         suspended=dict(
             Tenant.objects.filter(status=TenantStatus.SUSPENDED).values_list("pk", "suspended_reason")
         ),
-        reserve=Reserve(settings.VRAM_RESERVE_MB, settings.VRAM_RESERVE_RATIO),
+        reserve=reserve(),
         weights=settings.SCHEDULING_WEIGHTS,
-        thresholds=Thresholds(
-            settings.LOAD_THRESHOLD_CPU, settings.LOAD_THRESHOLD_MEMORY, settings.LOAD_THRESHOLD_DISK
-        ),
+        thresholds=thresholds(),
         fair_weights=_fair_weights() if settings.FAIR_SHARE else None,
         preemption_pause_s=settings.PREEMPTION_PAUSE_S,
+    )
+
+
+def reserve() -> Reserve:
+    """What this installation keeps free on each card."""
+    return Reserve(settings.VRAM_RESERVE_MB, settings.VRAM_RESERVE_RATIO)
+
+
+def thresholds() -> Thresholds:
+    """How busy a node may be here and still take work."""
+    return Thresholds(
+        settings.LOAD_THRESHOLD_CPU, settings.LOAD_THRESHOLD_MEMORY, settings.LOAD_THRESHOLD_DISK
     )
 
 

@@ -11,20 +11,21 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import BooleanField, ExpressionWrapper, Q
+from django.db.models import Q
 
 from agent.contract.states import Parallelism, RuntimeKind, State, TaskType
 from apps.fleet import selectors as fleet
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView
 from apps.scheduling.waiting import gang_of
-from apps.workloads.models import Claim, Loan, Reservation
-from apps.workloads.selectors import lendable_shares
+from apps.workloads.models import Claim
+from apps.workloads.policy.moves import SERVING
+from apps.workloads.selectors import kept_cards, lendable_shares, lent_cards
 from apps.workloads.services.ledger import LEAVING
 
 _RUNTIMES = {kind.value: kind for kind in RuntimeKind}
 _NO = frozenset({"", "0", "false", "no", "off"})
 # States in which a task's place can be taken from it.
-_EVICTABLE = frozenset({State.SCHEDULING, State.RUNNING, State.WAKING, State.SLEEPING})
+_EVICTABLE = SERVING | {State.SLEEPING}
 
 Owned = Mapping[int, dict[str, int | None] | None]  # by card (row id), what each "task.attempt" uses
 
@@ -111,8 +112,7 @@ def _card_view(card: fleet.CardRow, holds: Collection[CardHold]) -> CardView:
 
 
 def _read_claims(held: _Held, owned: Owned, now: datetime) -> None:
-    loans = Loan.objects.filter(ended_at__isnull=True)
-    lent = set(loans.values_list("borrower_id", "card__card_id"))
+    lent = lent_cards()
     lendable = set(lendable_shares().values_list("pk", flat=True))
     paused_since = now - timedelta(seconds=settings.PREEMPTION_PAUSE_S)
     before = 0
@@ -159,7 +159,7 @@ def _read_claims(held: _Held, owned: Owned, now: datetime) -> None:
 def _live_claims() -> Any:
     return (
         Claim.objects.filter(released_at__isnull=True)
-        .annotate(counted=_is(~Q(task__ports=[])), leaving=_is(LEAVING))
+        .annotate(counted=~Q(task__ports=[]), leaving=LEAVING)
         .order_by("pk")
         .values_list(
             *("pk", "node_id", "attempt", "created_at", "cards__pk", "cards__card_id", "cards__percent"),
@@ -171,16 +171,9 @@ def _live_claims() -> Any:
     )
 
 
-def _is(condition: Q) -> ExpressionWrapper:
-    return ExpressionWrapper(condition, output_field=BooleanField())
-
-
 def _read_kept(held: _Held, now: datetime) -> None:
-    kept = Reservation.cards.through.objects.filter(
-        reservation__until__gt=now, reservation__task__state=State.PENDING
-    )
     group = (f"reservation__task__group__{name}" for name in ("pk", "tenant_id", "priority", "task_type"))
-    rows = kept.values_list(
+    rows = kept_cards(now).values_list(
         *("card_id", "reservation__task_id", "reservation__percent", "reservation__task__generation"),
         *group,
         "reservation__task__group__parallelism",

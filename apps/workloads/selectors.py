@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -15,7 +16,7 @@ from apps.fleet.models import Node, Port
 from apps.tenants import scope
 from apps.tenants.models import Tenant
 from apps.tenants.scope import Viewer
-from apps.workloads.models import CardClaim, Claim, Event, Lend, Loan, Task, TaskGroup
+from apps.workloads.models import CardClaim, Claim, Event, Lend, Loan, Reservation, Task, TaskGroup
 from apps.workloads.policy.moves import RUNS_ON_NODE, is_falling_asleep
 from apps.workloads.policy.pipelines import HEAD, MEETING_PORT
 from apps.workloads.policy.templates import Template, pick
@@ -53,11 +54,15 @@ def task_by_id(viewer: Viewer, public_id: str, *, manage: bool = False) -> Task:
     return get(viewer, rows, public_id, tenant="group__tenant", creator="group__created_by")
 
 
+def waiting() -> QuerySet[Task]:
+    """Tasks that wait for a place."""
+    return Task.objects.filter(state=State.PENDING, desired=Desired.RUN, group__deleted_at__isnull=True)
+
+
 def waiting_in_order() -> QuerySet[Task]:
-    """Tasks that wait for a place, in the order in which they are looked at (SCHED-02): where fair share is
+    """The same in the order in which they are looked at (SCHED-02): where fair share is
     on, tenants take turns within a priority, so that this is the order of each tenant's own."""
-    rows = Task.objects.filter(state=State.PENDING, desired=Desired.RUN, group__deleted_at__isnull=True)
-    return rows.order_by("-group__priority", "created_at", "pk")
+    return waiting().order_by("-group__priority", "created_at", "pk")
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,18 @@ def stages_of(task: Task) -> list[Task]:
         return [task]
     same = Task.objects.filter(group=task.group_id, generation=task.generation)
     return list(same.select_related("group__tenant", "node").order_by("rank"))
+
+
+def lent_cards() -> set[tuple[int, int]]:
+    """(The borrower's claim, the card), by row ids, of all loans that are open: few, in the whole fleet."""
+    return set(Loan.objects.filter(ended_at__isnull=True).values_list("borrower_id", "card__card_id"))
+
+
+def kept_cards(now: datetime) -> QuerySet[Any]:
+    """Cards on which room is kept for tasks that wait (SCHED-11), a row for each of a `reservation`'s."""
+    return Reservation.cards.through.objects.filter(
+        reservation__until__gt=now, reservation__task__state=State.PENDING
+    )
 
 
 def lendable_shares() -> QuerySet[CardClaim]:

@@ -32,11 +32,6 @@ class CardKind:
 NodeKind = tuple[CardKind, ...]
 
 
-def largest_promise(reserve: Reserve) -> int:
-    """The largest percent of a card that can ever be promised (SCHED-05)."""
-    return 100 - round(reserve.ratio * 100)
-
-
 def find_misfits(
     task: TaskView, parallelism: Parallelism, kinds: Iterable[NodeKind], reserve: Reserve, *, estimated: bool
 ) -> list[FieldError]:
@@ -45,7 +40,7 @@ def find_misfits(
     from the model's path, and not told."""
     if not task.gpu_required:
         return []
-    most = largest_promise(reserve)
+    most = reserve.limit_percent
     if not task.whole_cards and task.percent is not None and task.percent > most:
         return [FieldError("gpu_memory_utilization", "promise_too_large", task.percent, {"max": most})]
     kinds = tuple(kinds)

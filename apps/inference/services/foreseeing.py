@@ -9,8 +9,6 @@ from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
-
 from agent.contract.codes import Code
 from agent.contract.states import Parallelism, TaskType
 from apps.catalog.estimates import estimate_mb
@@ -18,8 +16,7 @@ from apps.core.errors import Invalid
 from apps.fleet.selectors import card_kinds
 from apps.inference.policy.fitting import CardKind, find_misfits
 from apps.inference.validation import ServiceSpec
-from apps.scheduling.policy.snapshot import Reserve
-from apps.scheduling.selectors import view_of
+from apps.scheduling.selectors import reserve, view_of
 from apps.tenants.models import Tenant
 from apps.workloads.models import Task, TaskGroup
 from apps.workloads.selectors import choose_engine
@@ -37,7 +34,7 @@ def foresee(tenant: Tenant, spec: ServiceSpec, now: datetime) -> ServiceSpec:
         view_of(would_be_tasks(tenant, spec, now)[0]),
         spec.parallelism,
         {tuple(CardKind(*card) for card in kind) for kind in card_kinds(tenant.pk)},
-        Reserve(settings.VRAM_RESERVE_MB, settings.VRAM_RESERVE_RATIO),
+        reserve(),
         estimated=told is None,
     )
     if misfits:

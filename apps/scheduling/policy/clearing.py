@@ -139,7 +139,7 @@ class Search:
         ]
         going = {hold.task_id for holds in held for hold in holds if self._moves(hold) == ()}
         self._away[place] = frozenset(going)
-        limit = 100 - round(self._board.snapshot.reserve.ratio * 100)
+        limit = self._board.snapshot.reserve.limit_percent
         self._rest[place] = iter(choices(task, held, self._moves, limit))
         self._push(place)
 

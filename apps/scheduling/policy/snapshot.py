@@ -162,6 +162,11 @@ class Reserve:
     fixed_mb: int = 500
     ratio: float = 0.10
 
+    @property
+    def limit_percent(self) -> int:
+        """How much of a card may be promised at most, in percent (SCHED-05)."""
+        return 100 - round(self.ratio * 100)
+
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:

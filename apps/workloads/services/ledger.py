@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import BooleanField, Count, Exists, ExpressionWrapper, F, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
 
 from agent.contract.states import Desired, Parallelism, State, TaskType
 from apps.fleet.models import Card, Node
 from apps.fleet.selectors import inference_cap
 from apps.tenants import redline
 from apps.tenants.models import TenantStatus
-from apps.workloads.models import CardClaim, Claim, Loan, Reservation, Task
+from apps.workloads.models import CardClaim, Claim, Reservation
 from apps.workloads.policy.moves import ENDED
 from apps.workloads.policy.room import HeldCard, HeldNode, Ledger, Share
-from apps.workloads.selectors import lendable_shares
+from apps.workloads.selectors import kept_cards, lendable_shares, lent_cards, waiting
 from apps.workloads.state import Group, lock_groups
 
 # Claims of attempts that are on their way out: what they hold comes free by itself.
@@ -123,18 +123,14 @@ def _lock_cards(ids: Collection[int]) -> dict[int, HeldCard]:
     }
 
 
-def _is(condition: Q) -> ExpressionWrapper:
-    return ExpressionWrapper(condition, output_field=BooleanField())
-
-
 def _read_residents(live: QuerySet[Claim], nodes: dict[int, HeldNode]) -> None:
     """Whose work lives on the nodes, and how many inference containers (SCHED-06, -09)."""
     inference = Q(task__group__task_type=TaskType.INFERENCE)
     several = inference & Q(task__gpu_required__gt=1) & ~Q(node__host_ipc=False)
     rows = (
         live.annotate(
-            wide=_is(Q(task__group__parallelism=Parallelism.PIPELINE_PARALLEL) | several),
-            capped=_is(inference & ~Q(task__ports=[])),
+            wide=Q(task__group__parallelism=Parallelism.PIPELINE_PARALLEL) | several,
+            capped=inference & ~Q(task__ports=[]),
         )
         .order_by()
         .values_list("node_id", "task__group__tenant_id", "wide", "capped")
@@ -153,13 +149,12 @@ def _read_shares(
     live: QuerySet[Claim], cards: dict[int, HeldCard], borrowed: Collection[int], now: datetime
 ) -> None:
     """Live claims on the cards, and room that is kept there."""
-    loans = Loan.objects.filter(ended_at__isnull=True)  # few, in the whole fleet
-    lent = set(loans.values_list("borrower_id", "card__card_id"))
+    lent = lent_cards()
     lendable = set(
         lendable_shares().filter(card__in=borrowed).values_list("pk", flat=True) if borrowed else ()
     )
     held = CardClaim.objects.filter(card__pk__among=cards, claim__in=live)
-    held = held.annotate(counted=_is(~Q(claim__task__ports=[])))
+    held = held.annotate(counted=~Q(claim__task__ports=[]))
     for pk, card_id, claim_id, percent, counted, task_id, tenant_id, task_type in held.values_list(
         "pk",
         "card_id",
@@ -182,10 +177,7 @@ def _read_shares(
                 id=pk,
             )
         )
-    kept = Reservation.cards.through.objects.filter(
-        reservation__until__gt=now, reservation__task__state=State.PENDING
-    )
-    for card_id, task_id, percent, tenant_id, task_type in kept.values_list(
+    for card_id, task_id, percent, tenant_id, task_type in kept_cards(now).values_list(
         "card_id",
         "reservation__task_id",
         "reservation__percent",
@@ -200,14 +192,13 @@ def _read_shares(
 def _read_waiting(ids: Collection[int], now: datetime) -> dict[int, Waiting]:
     kept = Reservation.objects.filter(task=OuterRef("pk"), until__gt=now)
     rows = (
-        Task.objects.filter(
-            pk__among=ids, state=State.PENDING, desired=Desired.RUN, group__deleted_at__isnull=True
-        )
+        waiting()
+        .filter(pk__among=ids)
         .exclude(group__tenant__status=TenantStatus.SUSPENDED)
         .annotate(
-            inference=_is(Q(group__task_type=TaskType.INFERENCE)),
-            counted=_is(~Q(ports=[])),
-            host_network=_is(Q(group__parallelism=Parallelism.PIPELINE_PARALLEL)),
+            inference=Q(group__task_type=TaskType.INFERENCE),
+            counted=~Q(ports=[]),
+            host_network=Q(group__parallelism=Parallelism.PIPELINE_PARALLEL),
             reserved=Exists(kept),
         )
         .values_list(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from agent.contract.states import Parallelism, TaskType
-from apps.inference.policy.fitting import CardKind, find_misfits, largest_promise
+from apps.inference.policy.fitting import CardKind, find_misfits
 from apps.scheduling.policy.snapshot import Reserve, TaskView
 
 TASK = TaskView(
@@ -70,7 +70,7 @@ def test_only_cards_of_its_type_count():
 
 @pytest.mark.req("SCHED-05")
 def test_a_promise_above_the_largest_there_can_be_is_told_that_one():
-    assert largest_promise(Reserve(500, 0.10)) == 90
+    assert Reserve(500, 0.10).limit_percent == 90
     assert misfits(percent=90) == []
     assert misfits(percent=91) == [("gpu_memory_utilization", "promise_too_large", 91, {"max": 90})]
     assert misfits(kinds=set(), percent=91), "no card need be there to know it"

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from apps.core import texts
 from apps.fleet.selectors import inference_cap
-from apps.scheduling.policy.snapshot import Reserve, Thresholds
+from apps.scheduling.selectors import reserve, thresholds
 from apps.scheduling.simulation.files import TEN_YEARS_S, BadFile
 from apps.scheduling.simulation.fleet import read_fleet
 from apps.scheduling.simulation.replay import Replay, Rules
@@ -24,10 +24,8 @@ from apps.scheduling.simulation.workload import read_workload
 def rules() -> Rules:
     """As this installation is set."""
     return Rules(
-        reserve=Reserve(settings.VRAM_RESERVE_MB, settings.VRAM_RESERVE_RATIO),
-        thresholds=Thresholds(
-            settings.LOAD_THRESHOLD_CPU, settings.LOAD_THRESHOLD_MEMORY, settings.LOAD_THRESHOLD_DISK
-        ),
+        reserve=reserve(),
+        thresholds=thresholds(),
         weights=settings.SCHEDULING_WEIGHTS,
         fair_share=settings.FAIR_SHARE,
         period_s=settings.SCHEDULING_PERIOD_S,
