@@ -3,8 +3,9 @@
 Owns which nodes a tenant may use. Never judges freshness by anything but the server's clock.
 """
 
+import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -21,6 +22,8 @@ from apps.core.json_text import as_text, parsed
 from apps.fleet.doors import DoorRow
 from apps.fleet.models import Card, DoorState, Liveness, ModelFile, Node, Port
 from apps.tenants.scope import Viewer
+
+log = logging.getLogger("heteroflow.fleet")
 
 
 class CardRow(msgspec.Struct, frozen=True):
@@ -177,7 +180,8 @@ def nodes_with_models(paths: Iterable[str]) -> dict[int, frozenset[str]]:
 def placement_rows() -> list[NodeRow]:
     """All nodes with cards, last measured values, held ports and allow lists, as plain values.
 
-    Six statements whatever the size of the fleet; no model instances. Nodes by name, cards by index.
+    Six statements whatever the size of the fleet; no model instances. Nodes by name, cards by index. A node
+    whose row can not be read is left out, and logged: it stops no other (RECOV-05).
     """
     cards = _cards_by_node()
     ports: dict[int, set[int]] = defaultdict(set)
@@ -188,39 +192,52 @@ def placement_rows() -> list[NodeRow]:
         listed = Node.objects.filter(open_to_all=False, **{f"{path}__isnull": False})
         for node_id, tenant_id in listed.values_list("pk", path):
             allowed[node_id].add(tenant_id)
-    seen = {}
-    for node_id, last, door, foreign in Liveness.objects.values_list(
-        "node_id", "last_seen_at", "door_state", "foreign_ports"
-    ):
-        seen[node_id] = last, door
-        ports[node_id].update(foreign)
+    seen = {
+        node_id: heard
+        for node_id, *heard in Liveness.objects.values_list(
+            "node_id", "last_seen_at", "door_state", "foreign_ports"
+        )
+    }
     rows = []
     texts = as_text(*_JSON)
     for row in Node.objects.annotate(**texts).order_by("name", "pk").values(*_READ, *_PLAIN, *texts):
-        pk, prefixes = row["pk"], parsed(row["volume_prefixes_text"])
-        own_cards = tuple(cards.get(pk, ()))
-        last_seen_at, door = seen.get(pk, _NEVER)
-        rows.append(
-            NodeRow(
-                id=pk,
-                open_to=None if row["open_to_all"] else frozenset(allowed.get(pk, ())),
-                engines=_engine_names(row["engines_text"]),
-                ports=frozenset(ports.get(pk, ())),
-                last_seen_at=last_seen_at,
-                reachable=not has_door(parsed(row["dial_text"])) or door == DoorState.OPEN,
-                cards=own_cards,
-                load=LoadRow(*(row[f"sample__{name}"] for name in LoadRow._fields)),
-                volume_prefixes=None if prefixes is None else tuple(prefixes),
-                labels=parsed(row["labels_text"]),
-                images=_texts(row["images_text"]),
-                inference_cap=inference_cap(row["inference_cap"], sum(card.present for card in own_cards)),
-                **{name: row[name] for name in _PLAIN},
+        pk = row["pk"]
+        allow = None if row["open_to_all"] else frozenset(allowed.get(pk, ()))
+        try:
+            rows.append(
+                _node_row(row, allow, ports.get(pk, set()), seen.get(pk, _NEVER), tuple(cards.get(pk, ())))
             )
-        )
+        except (AttributeError, TypeError, ValueError):
+            log.exception("node row %s can not be read; nothing is placed there, the others go on", pk)
     return rows
 
 
-_NEVER: tuple[datetime | None, str] = (None, DoorState.UNKNOWN)
+def _node_row(
+    row: Mapping[str, Any],
+    open_to: frozenset[int] | None,
+    ports: Collection[int],
+    heard: Collection[Any],
+    cards: tuple[CardRow, ...],
+) -> NodeRow:
+    last_seen_at, door, foreign_ports = heard
+    return NodeRow(
+        id=row["pk"],
+        open_to=open_to,
+        engines=_engine_names(row["engines_text"]),
+        ports=frozenset(ports).union(msgspec.convert(foreign_ports, list[int])),
+        last_seen_at=last_seen_at,
+        reachable=not has_door(parsed(row["dial_text"])) or door == DoorState.OPEN,
+        cards=cards,
+        load=LoadRow(*(row[f"sample__{name}"] for name in LoadRow._fields)),
+        volume_prefixes=_shaped(row["volume_prefixes_text"], tuple[str, ...]),
+        labels=_shaped(row["labels_text"], dict[str, Any]),
+        images=_shaped(row["images_text"], frozenset[str]),
+        inference_cap=inference_cap(row["inference_cap"], sum(card.present for card in cards)),
+        **{name: row[name] for name in _PLAIN},
+    )
+
+
+_NEVER: tuple[Any, ...] = (None, DoorState.UNKNOWN, [])
 _PLAIN = ("public_id", "name", "runtime", "cordoned", "port_first", "port_last", "host_ipc")
 _JSON = ("dial", "engines", "images", "labels", "volume_prefixes")
 _READ = ("pk", "open_to_all", "inference_cap", *(f"sample__{name}" for name in LoadRow._fields))
@@ -247,7 +264,7 @@ def _cards_by_node() -> dict[int, list[CardRow]]:
         "owned_text",
     )
     for node_id, *values in rows:
-        values[-1] = values[-1] and msgspec.json.decode(values[-1])
+        values[-1] = _owned(values[0], values[-1])
         found[node_id].append(CardRow(*values))
     return found
 
@@ -258,6 +275,15 @@ def _engine_names(text: str) -> frozenset[str]:
     return frozenset(str(row["name"]) for row in rows if isinstance(row, dict) and row.get("name"))
 
 
-@lru_cache(maxsize=1024)
-def _texts(text: str) -> frozenset[str]:
-    return frozenset(parsed(text))
+@lru_cache(maxsize=4096)
+def _shaped(text: str | None, shape: Any) -> Any:
+    """What a JSON text says, where it is of that shape; None where there is none. Raises ValueError."""
+    return None if text is None else msgspec.json.decode(text, type=shape)
+
+
+def _owned(card_id: int, text: str | None) -> dict[str, int | None] | None:
+    try:
+        return msgspec.json.decode(text or "null", type=dict[str, int | None] | None)
+    except ValueError:
+        log.exception("what attempts hold of card row %s can not be read: it counts as not told", card_id)
+        return None
