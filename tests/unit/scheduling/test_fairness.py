@@ -1,12 +1,15 @@
 """Whose turn it is: priority, then fair share where it is on, then first come first served."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.contract.states import TaskType
+from apps.scheduling.policy.decide import decide
 from apps.scheduling.policy.fairness import Turns, units_in_order
-from tests.unit.scheduling.worlds import card, hold, node, task, world
+from tests.unit.scheduling.worlds import NOW, card, hold, node, places, task, world
 
 ONE, TWO, THREE = 1, 2, 3
 FAIR: dict[int, float] = {}  # on, all of weight 1
@@ -46,6 +49,15 @@ def test_who_holds_least_is_served_first_and_its_share_grows_with_what_it_gets()
     tasks = [mine(1, ONE), mine(2, ONE), mine(3, TWO), mine(4, TWO), mine(5, TWO)]
 
     assert served(world(tasks, fleet(hold(ONE)), fair_weights=FAIR)) == [3, 1, 4, 2, 5]
+
+
+@pytest.mark.req("SCHED-17")
+def test_the_decision_goes_by_shares_that_grow_with_what_it_places():
+    tasks = [mine(1, ONE), mine(2, ONE), mine(3, TWO), mine(4, TWO), mine(5, TWO)]
+    snapshot = world(tasks, fleet(hold(ONE)))
+
+    assert set(places(decide(snapshot, NOW))) == {1, 2, 3}
+    assert list(places(decide(replace(snapshot, fair_weights=FAIR), NOW))) == [3, 1, 4]
 
 
 @pytest.mark.req("SCHED-17")

@@ -7,7 +7,7 @@ import pytest
 from apps.scheduling.policy import clearing, preempt
 from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.decide import decide
-from tests.unit.scheduling.worlds import NOW, card, evicted, high, node, victim, world
+from tests.unit.scheduling.worlds import NOW, OWN, STRANGER, card, evicted, high, node, victim, world
 
 pytestmark = pytest.mark.req("SCHED-11")
 
@@ -88,3 +88,19 @@ def test_a_node_of_many_cards_is_searched_in_bounds(monkeypatch):
 
     (made,) = decide(world([high(gpu_required=2)], [node(1, *cards)]), NOW).preemptions
     assert len(made.victims) == 2
+
+
+def test_a_node_whose_people_may_go_is_found_behind_many_whose_may_not():
+    """Sleepers of a stranger are protected, though the fleet would have room without them."""
+    nodes = [node(n, card(n, victim(1_000 + n, STRANGER, sleeping=True))) for n in range(1, 101)]
+    nodes.append(node(300, card(300, victim(50))))
+
+    assert evicted(decide(world([high()], nodes), NOW)) == {1: (50,)}
+
+
+def test_where_not_all_sets_are_tried_still_nobody_goes_without_need(monkeypatch):
+    """The first set leaves the stranger there; all three would do, two of them suffice."""
+    monkeypatch.setattr(clearing, "SETS_A_CARD", 1)
+    shares = [victim(53, OWN, 40), victim(52, OWN, 10), victim(51, STRANGER, 40)]
+
+    assert evicted(decide(world([high(percent=45)], [node(1, card(1, *shares))]), NOW)) == {1: (51, 53)}

@@ -63,7 +63,7 @@ def fleets(draw):
     nodes = []
     for number in range(1, draw(st.integers(1, 2)) + 1):
         cards, tenants = [], set()
-        for k in range(draw(st.integers(1, 3))):
+        for k in range(draw(st.integers(1, 4))):
             holds = [
                 hold(
                     draw(st.sampled_from(TENANTS)),
@@ -74,7 +74,7 @@ def fleets(draw):
                     preemptible=draw(st.booleans()),
                     since=NOW,
                 )
-                for n in range(draw(st.integers(0, 2)))
+                for n in range(draw(st.sampled_from([0, 0, 1, 2])))
             ]
             tenants |= {one.tenant_id for one in holds}
             cards.append(card(10 * number + k, *holds))
