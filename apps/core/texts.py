@@ -345,8 +345,8 @@ TEXTS: dict[str, Promise] = {
     "not_in_effect_yet": _("%(field)s is kept, but this version does not act on it yet."),
     "not_counted_on_card": _("Without a port the service is not counted on its card."),
     "estimate_skipped": _(
-        "The size of the model is not known here, so that nobody checked whether it fits on a card. Send"
-        " task.estimated_gpu_memory_mb to have it checked."
+        "The size of the model is not known here, so that nobody checked whether it fits on a card."
+        " Have an operator register it with its size, or send task.estimated_gpu_memory_mb."
     ),
     "runtime_silent": _(
         "Docker on node %(node)s does not answer: nothing can be started or stopped there until it does."
