@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 WIDTH, HEIGHT = 760, 460
-LEFT, RIGHT, TOP, BOTTOM = 74, 150, 46, 54
+LEFT, RIGHT, TOP, BOTTOM = 74, 150, 60, 54
 COLOURS = ("#1f6feb", "#d1242f", "#1a7f37", "#9a6700", "#8250df", "#57606a")
 
 Points = Sequence[tuple[float, float]]

@@ -7,7 +7,7 @@ or lends of its own accord. Equal fleets, work and rules give equal records.
 import heapq
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
@@ -56,6 +56,13 @@ class Kind(IntEnum):
     LOOK = 11
 
 
+class DecisionFailed(Exception):
+    """The decision tripped over a task: a fault of the program, which a replay does not hide."""
+
+    def __init__(self, task: str, at_s: float, error: Exception) -> None:
+        super().__init__(f"The decision failed over {task} at {at_s:g} s: {type(error).__name__}: {error}")
+
+
 class Replay:
     """One run. `each` is told of every snapshot that a decision was made on, for whoever watches."""
 
@@ -82,6 +89,7 @@ class Replay:
         self._stays: dict[Stand, Stay] = {}
         self._kept: dict[int, Kept] = {}
         self._attempts: dict[int, int] = {}
+        self._made_room: dict[int, datetime] = {}  # by item: when others were last evicted for it
         self._rests: dict[int, float] = {}  # by item: until when it is evicted no second time
         self._shared = {tenant.id: tenant.shares_with for tenant in workload.tenants.values()}
         for item in workload.items:
@@ -93,7 +101,7 @@ class Replay:
                     self._offline(machine.view.id, silent_s, last)
 
     def run(self, until_s: float | None = None) -> Record:
-        """Let happen what happens until then, without it as long as anything does."""
+        """Let happen what happens until then, without it as long as anything does. Raises DecisionFailed."""
         limit = math.inf if until_s is None else until_s
         while self._events and self._events[0][0] <= limit:
             self._now_s, kind, _, happen = heapq.heappop(self._events)
@@ -105,6 +113,10 @@ class Replay:
         return self.record
 
     # --- time ---
+
+    @property
+    def _now(self) -> datetime:
+        return START + timedelta(seconds=self._now_s)
 
     def _at(self, at_s: float, kind: Kind, happen: Callable[[], None]) -> None:
         self._count += 1
@@ -138,11 +150,9 @@ class Replay:
                 self._at(last, Kind.WAKE, lambda: self._wake(item))
 
     def _wait(self, item: Item) -> None:
-        self.record.waiting[item.id] = Waiting(
-            item,
-            view_of(item, self._tenants[item.work.tenant], self._attempts.get(item.id, 0), START),
-            self._now_s,
-        )
+        view = view_of(item, self._tenants[item.work.tenant], self._attempts.get(item.id, 0), START)
+        view = replace(view, made_room_at=self._made_room.get(item.id))
+        self.record.waiting[item.id] = Waiting(item, view, self._now_s)
 
     def _end(self, stand: Stand) -> None:
         if not stand.leaving and stand in self._stays and self._stays[stand].until_s is None:
@@ -232,10 +242,11 @@ class Replay:
             fair_weights={tenant.id: tenant.weight for tenant in self._tenants.values()}
             if self._rules.fair_share
             else None,
+            preemption_pause_s=self._rules.pause_s,
         )
-        plan = decide(snapshot, START + timedelta(seconds=self._now_s))
-        for error in plan.broken.values():
-            raise error
+        plan = decide(snapshot, self._now)
+        for item_id, error in plan.broken.items():
+            raise DecisionFailed(waiting[item_id].item.name, self._now_s, error) from error
         self._each(snapshot)
         self.record.decisions += 1
         for placed in plan.placements:
@@ -280,7 +291,8 @@ class Replay:
         self._at(until, Kind.LOAN_END, lambda: self._end_loan(loan))
 
     def _make_room(self, preemption: Preemption) -> None:
-        item = self.record.waiting[preemption.task_id].item
+        waiting = self.record.waiting[preemption.task_id]
+        item = waiting.item
         self._drop_kept(item.id)
         tenant = self._tenants[item.work.tenant]
         kept = Kept(item, tenant, preemption.node_id, preemption.cards, preemption.percent)
@@ -297,6 +309,8 @@ class Replay:
             items = tuple(stand.item for stand in victims)
             made = Eviction(self._now_s, item, preemption.node_id, preemption.cards, items)
             self.record.evictions.append(made)
+            self._made_room[item.id] = self._now
+            waiting.view = replace(waiting.view, made_room_at=self._now)
 
     def _rest(self, item: Item) -> None:
         """For a while it is evicted no second time (SCHED-11)."""

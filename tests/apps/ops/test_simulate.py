@@ -67,6 +67,17 @@ def test_the_shop_is_replayed_alike_each_time_and_otherwise_by_another_seed():
     assert as_json(SHOP, "--seed", "2")["placements"] != as_json(SHOP)["placements"]
 
 
+def test_the_shop_comes_out_as_it_did():
+    """A change of the policy shows here. After it was meant: `manage.py simulate ...` of both files with
+    `--json` into golden/shop.json, and say in the commit what changed."""
+    golden = json.loads((Path(__file__).parent / "golden" / "shop.json").read_text())
+    found = as_json(SHOP)
+
+    for part in golden:
+        assert found[part] == golden[part], part
+    assert found.keys() == golden.keys()
+
+
 def test_people_read_tables():
     text = simulated(SHOP)
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from apps.scheduling.policy.plan import Plan
+from apps.scheduling.simulation import replay
 from tests.unit.simulation.worlds import (
     RULES,
     fleet_of,
@@ -121,6 +123,19 @@ def test_who_gave_way_gives_way_no_second_time_within_the_pause(tmp_path: Path):
     ]
 
 
+@pytest.mark.req("SCHED-11")
+def test_others_give_way_no_second_time_for_one_task_within_the_pause(tmp_path: Path):
+    """The node on which it was made room falls silent before the room is free."""
+    sweeps = [training(f"sweep-{n}", at_s=n, duration_s=1000, preemptible=True) for n in (0, 1)]
+    urgent = training("urgent", at_s=2, duration_s=10, priority=5)
+    fleet = fleet_of(tmp_path, nodes("a"), nodes("b", offline=[[2, 1000]]))
+    rules = replace(RULES, silent_s=3, pause_s=60, hold_s=30)
+    found = replayed(fleet, workload_of(tmp_path, *sweeps, urgent), until_s=90, rules=rules)
+
+    assert [(one["at_s"], one["node"]) for one in found["preemptions"]] == [(2.0, "b"), (62.0, "a")]
+    assert ("urgent", 72.0, "a", "finished") in stays(found)
+
+
 @pytest.mark.req("SHARE-04")
 def test_training_borrows_a_sleepers_card_and_the_sleeper_wakes_once_it_is_back(tmp_path: Path):
     sleeper = work("chat", memory_mb=30_000, sleeps=[[60, 400]], duration_s=2000)
@@ -214,3 +229,13 @@ def test_equal_files_and_seeds_give_equal_reports_and_another_seed_another_one(t
 
     assert one == same
     assert one != replayed(fleet, workload_of(tmp_path, job, seed=2))
+
+
+def test_a_decision_that_trips_over_a_task_is_told_and_not_passed_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    broken = Plan(broken={1: ValueError("odd")}, refusals={1: []})
+    monkeypatch.setattr(replay, "decide", lambda snapshot, now: broken)
+
+    with pytest.raises(replay.DecisionFailed, match="failed over job at 0 s: ValueError: odd"):
+        replayed(fleet_of(tmp_path, nodes()), workload_of(tmp_path, training("job")))

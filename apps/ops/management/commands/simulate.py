@@ -15,7 +15,7 @@ from apps.fleet.selectors import inference_cap
 from apps.scheduling.selectors import reserve, thresholds
 from apps.scheduling.simulation.files import TEN_YEARS_S, BadFile
 from apps.scheduling.simulation.fleet import read_fleet
-from apps.scheduling.simulation.replay import Replay, Rules
+from apps.scheduling.simulation.replay import DecisionFailed, Replay, Rules
 from apps.scheduling.simulation.report import report
 from apps.scheduling.simulation.table import tables
 from apps.scheduling.simulation.workload import read_workload
@@ -68,7 +68,11 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         until = workload.until_s if options["until"] is None else options["until"]
         replay = Replay(fleet, workload, rules())
-        found = report(fleet, workload, replay.run(until), replay.places)
+        try:
+            record = replay.run(until)
+        except DecisionFailed as error:
+            raise CommandError(str(error)) from error
+        found = report(fleet, workload, record, replay.places)
         if options["json"]:
             self.stdout.write(json.dumps(found, indent=1, ensure_ascii=False))
             return
