@@ -21,7 +21,7 @@ def test_memory_is_told_in_gb_with_the_nearest_card() -> None:
 
 
 def test_what_is_not_known_is_left_out_instead_of_shown_as_a_gap() -> None:
-    known = {"nodes": 1, "wanted_mb": 1024, "free_mb": 0, "foreign_mb": 512}
+    known = {"nodes": 1, "node": "node-7", "wanted_mb": 1024, "free_mb": 0, "foreign_mb": 512}
     for code, (value, fuller) in FULLER.items():
         assert "?" not in texts.say(code, {**known, value: None})
         assert fuller in texts.TEXTS
