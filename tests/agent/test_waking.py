@@ -49,6 +49,21 @@ async def test_one_that_ended_as_the_order_came_may_wake(world: World) -> None:
     assert world.reports.told[-1].phase is Phase.READY and len(world.claims) == 2
 
 
+@pytest.mark.req("SLEEP-03")
+async def test_one_that_ended_while_it_was_wanted_wakes_as_the_next_attempt_alone(world: World) -> None:
+    """Asleep and awake again for the server, before this agent heard of either."""
+    await world.run_to_ready()
+    world.runtime.exits["task-a.1"] = Exit(1)
+    await world.go(0.25)
+    world.list(world.want())
+    await world.go(2, steps=4)
+    assert (stage(world), len(world.claims)) == (Stage.EXITED, 1)
+    world.list(world.want(attempt=2))
+    await world.go(2, steps=4)
+    assert world.supervisor.attempts["task-a", 2].stage is Stage.RUNNING
+    assert (world.reports.told[-1].attempt, world.reports.told[-1].phase) == (2, Phase.READY)
+
+
 @pytest.mark.req("SLEEP-02")
 async def test_wake_starts_the_same_container_and_waits_for_a_token(world: World) -> None:
     await fall_asleep(world)

@@ -28,8 +28,8 @@ class Standing:
 class Outcome:
     """`to` None = the state stays; `via` = a state that it passes through. `over` = the attempt is gone from
     its node: its card, ports and claim are free. `vacant` = nothing of it is there any more, but the claim
-    keeps its card and ports, and the same attempt may be taken on again (SLEEP-03). `anew` = the run of the
-    agent that holds it is building it once more."""
+    keeps its card and ports, which the next attempt takes over at the wake (SLEEP-03). `anew` = the run of
+    the agent that holds it is building it once more."""
 
     to: State | None = None
     phase: Phase | None = None

@@ -11,7 +11,7 @@ from agent.contract.codes import Code
 
 class Step(StrEnum):
     """`wait`: nothing moves now, the wish stays. `restart`: its own container again. `rebuild`: a new
-    container in its old place. `replace`: a new place."""
+    attempt, so a new container, in its old place. `replace`: a new place."""
 
     WAIT = "wait"
     RESTART = "restart"

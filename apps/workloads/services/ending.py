@@ -16,7 +16,7 @@ from agent.contract.states import Desired, Phase, State, TaskType
 from apps.core import hints
 from apps.core.masking import mask
 from apps.fleet.models import Port
-from apps.workloads.models import Claim, Event, Loan, Task
+from apps.workloads.models import CardClaim, Claim, Event, Loan, Task
 from apps.workloads.policy.moves import RUNS_ON_NODE, is_wake_requested
 from apps.workloads.policy.reconcile import next_rebuild
 from apps.workloads.state import move_of, transition
@@ -85,9 +85,24 @@ def release_untaken(task: Task, *, now: datetime) -> None:
 
 
 def vacate(claim: Claim) -> None:
-    """Nothing of an attempt is on its node any more, but its place, card and ports are kept for it: a run of
-    the agent may take it on anew (SLEEP-03). Harmless to repeat."""
+    """Nothing of an attempt is on its node any more, but its place, card and ports are kept for its task's
+    wake (SLEEP-03). Harmless to repeat."""
     Claim.objects.filter(pk=claim.pk, released_at__isnull=True).update(incarnation="", claimed_at=None)
+
+
+def hand_on(claim: Claim, *, now: datetime) -> None:
+    """Give the place, cards and ports of a vacated claim to the next attempt of its task (SLEEP-03): what
+    ended by itself is never started again by its agent, which may not have heard yet that it sleeps."""
+    following = Claim.objects.create(
+        task=claim.task, attempt=claim.attempt + 1, node_id=claim.node_id, created_at=now
+    )
+    shares = claim.cards.values_list("card_id", "percent")
+    CardClaim.objects.bulk_create(
+        CardClaim(claim=following, card_id=card, percent=percent) for card, percent in shares
+    )
+    held = Port.objects.filter(owner=claim.task.public_id, attempt=claim.attempt)
+    held.update(attempt=following.attempt)
+    release(claim, now=now)
 
 
 def move_off(task: Task, why: Reason, *, actor: str, now: datetime) -> bool:

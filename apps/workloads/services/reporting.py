@@ -149,9 +149,9 @@ def run_timeout_s(task: Task) -> float | None:
 
 
 def is_back(claim: Claim, *, listed: bool) -> bool:
-    """Whether its node shows a container that was held to be gone while its task sleeps or wakes."""
-    kept = claim.attempt == claim.task.attempt and claim.task.state in (State.SLEEPING, State.WAKING)
-    return listed and claim.incarnation == "" and kept
+    """Whether its node shows a container that was held to be gone while its task sleeps."""
+    sleeps = claim.attempt == claim.task.attempt and claim.task.state == State.SLEEPING
+    return listed and claim.incarnation == "" and sleeps
 
 
 def reconcile_node(*, node: Node, running: Iterable[RunningReport], now: datetime) -> int:

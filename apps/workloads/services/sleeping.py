@@ -26,7 +26,7 @@ from apps.workloads.policy.wake import Bed, Step, decide_wake
 from apps.workloads.selectors import behind_head_s, is_pipeline, stages_of
 from apps.workloads.services.acts import Act, Did, Said, said
 from apps.workloads.services.claiming import patience_s
-from apps.workloads.services.ending import ASLEEP_FIELDS, live_claim, release_untaken
+from apps.workloads.services.ending import ASLEEP_FIELDS, hand_on, live_claim, release_untaken
 from apps.workloads.services.reporting import note_moments
 from apps.workloads.state import Move, lock_groups, move_of, transition
 
@@ -215,9 +215,10 @@ def _call_or_wait(task: Task, by: str, now: datetime) -> Act:
 
 @dataclass(frozen=True)
 class _Sleeper:
-    """A sleeping task, what its wake does now, and why."""
+    """A sleeping task, what it holds, what its wake does now, and why."""
 
     task: Task
+    claim: Claim | None
     step: Step
     why: Reason
 
@@ -247,10 +248,10 @@ def _look_at(task: Task, now: datetime) -> _Sleeper:
     loan = _loan_of(claim)
     step, code = decide_wake(_bed(task, claim, loan, now))
     if code == Code.WAKE_NODE_OFFLINE:
-        return _Sleeper(task, step, reason(code, node=task.node.name if task.node else "-"))
+        return _Sleeper(task, claim, step, reason(code, node=task.node.name if task.node else "-"))
     if step is Step.WAIT and loan is not None:
-        return _Sleeper(task, step, _lent(task, loan))
-    return _Sleeper(task, step, reason(code))
+        return _Sleeper(task, claim, step, _lent(task, loan))
+    return _Sleeper(task, claim, step, reason(code))
 
 
 def _let_wait(task: Task, why: Reason, by: str, now: datetime) -> Act:
@@ -262,16 +263,18 @@ def _let_wait(task: Task, why: Reason, by: str, now: datetime) -> Act:
 
 
 def _begin_wake(sleeper: _Sleeper, by: str, now: datetime) -> Act:
-    task, rebuilds = sleeper.task, sleeper.step is Step.REBUILD
+    task, rebuilt = sleeper.task, sleeper.claim if sleeper.step is Step.REBUILD else None
     waking = move_of(
         task,
         State.WAKING,
         sleeper.why,
         desired=Desired.RUN,
-        phase=Phase.PLACED if rebuilds else Phase.CLAIMED,
-        deadline_s=settings.CLAIM_DEADLINE_S if rebuilds else patience_s(task),
+        phase=Phase.PLACED if rebuilt else Phase.CLAIMED,
+        attempt=task.attempt + (rebuilt is not None),
+        deadline_s=settings.CLAIM_DEADLINE_S if rebuilt else patience_s(task),
     )
-    transition(waking, actor=by, now=now)
+    if transition(waking, actor=by, now=now) and rebuilt is not None:
+        hand_on(rebuilt, now=now)
     _look(task)
     return Act(Did.WAKING, said(sleeper.why.code), _wakes(task))
 

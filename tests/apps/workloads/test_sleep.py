@@ -109,11 +109,37 @@ def test_woken_without_its_container_it_gets_a_new_one_in_its_old_place(
     assert (act.did, act.why.code) == (Did.WAKING, "wake_new_container")
     assert (fresh(task).phase, orders(node)) == (Phase.PLACED, [(Desired.RUN, False)])
     spec = life.claim(task, node)
-    assert isinstance(spec, TaskSpec) and spec.attempt == 1 and spec.ports[0].host_port == 20001
+    assert isinstance(spec, TaskSpec) and spec.attempt == 2 and spec.ports[0].host_port == 20001
     assert fresh(task).phase == Phase.CLAIMED and task.deadline_at is not None
     assert task.deadline_at > NOW + timedelta(seconds=settings.CLAIM_DEADLINE_S)
     assert life.report(task, node, Observed.READY, Phase.READY).state == State.RUNNING
     assert held() == (1, 1)
+
+
+@pytest.mark.req("SLEEP-03", "SLEEP-06")
+def test_woken_before_its_agent_heard_that_what_ended_there_sleeps_it_gets_a_new_attempt(life: Life) -> None:
+    """An agent starts no attempt again that ended by itself while it was wanted."""
+    node = make_node()
+    task = life.run(make_task(), node, percent=40)
+    shares = set(Claim.objects.get().cards.values_list("card_id", "percent"))
+    services.leave_routes(task, "idle", reason(Code.IDLE, idle_minutes=5), NOW)
+    heard = orders(node)
+    life.report(task, node, Observed.EXITED, exit_code=1)
+    assert (task.state, task.attempt) == (State.SLEEPING, 1)
+    act = wake(task)
+    assert (act.did, act.why.code) == (Did.WAKING, "wake_new_container")
+    (wanted,) = selectors.desired_of(node)
+    assert heard == orders(node) == [(Desired.RUN, False)] and wanted.attempt == fresh(task).attempt == 2
+    (claim,) = Claim.objects.filter(released_at__isnull=True)
+    assert (claim.attempt, claim.node) == (2, node)
+    assert set(claim.cards.values_list("card_id", "percent")) == shares and len(shares) == 1
+    assert Claim.objects.get(attempt=1).released_at == LATER  # its card time ends where the next one's begins
+    assert claim.created_at == LATER and held() == (1, 1)
+    assert life.report(task, node, Observed.GONE, attempt=1).state == State.WAKING
+    spec = life.claim(task, node)
+    assert isinstance(spec, TaskSpec) and (spec.attempt, spec.ports[0].host_port) == (2, 20001)
+    assert life.report(task, node, Observed.READY, Phase.READY).state == State.RUNNING
+    assert Event.objects.get(to_state=State.WAKING).attempt == 2
 
 
 @pytest.mark.req("SLEEP-03")
