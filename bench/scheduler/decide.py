@@ -40,7 +40,8 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 class World:
     """Columns for the bare placer; `snapshot` says the same, and more, to the scheduler."""
 
-    def __init__(self, seed: int = 1) -> None:
+    def __init__(self, *, mixed: bool = False, seed: int = 1) -> None:
+        self.mixed = mixed  # replicas of a service did not come together
         dice = np.random.default_rng(seed)
         self.kind = dice.integers(0, len(TOTALS_GB), NODES)
         self.total = np.array(TOTALS_GB)[self.kind] * 1024
@@ -79,7 +80,7 @@ class World:
             tenant_id=model % TENANTS + 1,
             group_id=model * 10 + want + 2,
             priority=0,
-            created_at=NOW + timedelta(milliseconds=number),
+            created_at=NOW + timedelta(milliseconds=number if self.mixed else model * 10 + want),
             task_type=TaskType.INFERENCE,
             gpu_required=1,
             gpu_type="" if want == ANY else f"Card {TOTALS_GB[want]}",

@@ -4,12 +4,17 @@ Owns nothing but that; booking is `Bookings`'. Never chooses a task or a node.
 """
 
 from collections.abc import Collection
+from typing import Any
+
+import numpy as np
 
 from agent.contract.codes import Code
 from apps.scheduling.policy.ask import Ask, ShapeKey, shape_of
 from apps.scheduling.policy.bookings import NOBODY, Bookings
+from apps.scheduling.policy.capacity import MILLION, unrank
 from apps.scheduling.policy.choice import choose
-from apps.scheduling.policy.questions import AGE, UNASKED, Answer, Base, Question
+from apps.scheduling.policy.lanes import CardLanes, Chosen, NodeLanes
+from apps.scheduling.policy.questions import AGE, Answer, Base, Question
 from apps.scheduling.policy.registry import (
     OF_CARDS,
     Filter,
@@ -27,6 +32,8 @@ from apps.scheduling.policy.stretches import Stretch, Stretches
 BASES = 512
 
 Fit = tuple[float, tuple[int, ...]]  # (-score without company, the cards' slots)
+
+NO_CARDS = Chosen(0.0, 0.0)
 
 
 class Board(Bookings):
@@ -92,83 +99,85 @@ class Board(Bookings):
         """
         if lent and self._crosses_the_line(task, place, lent):
             return Refused(Code.RED_LINE)
-        found = self._judge_room(task, self.room_for(task, place, without, lent))
+        found = self._judge_room(self.question(task).ask, self.room_for(task, place, without, lent))
         return found if isinstance(found, Refused) else tuple(card.view.id for card in found)
 
     def refusal(self, task: TaskView, place: int) -> Refused | None:
         """Why the node as it is does not take the task, room that is kept for the task itself included."""
-        found = self._judge_room(task, self.room(place))
+        found = self._judge_room(self.question(task).ask, self.room(place))
         return found if isinstance(found, Refused) else None
 
     def fit(self, question: Question, task: TaskView, place: int) -> Fit | None:
         """What a node that passed the filters of facts is worth; None where it refuses."""
-        room = self.room_for(task, place) if task.id in self._kept else self.room(place)
         base, stretch, ask = question.base, question.stretch, question.ask
-        if base is None or stretch is None or not all([fits(ask, room) for fits in base.node_filters]):
+        if base is None or stretch is None:
             return None
-        left: list[CardRoom] = []
-        if ask.cards:
-            ok = stretch.slots(place)
-            left = room.cards if ok is None else [card for card in room.cards if ok[card.slot]]
-        for fits in base.card_filters:
-            left = [card for card in left if fits(ask, card)]
-        for fits in base.cards_filters:
-            stays = fits(ask, [card.model for card in left], [True] * len(left))
-            left = [card for card, stay in zip(left, stays, strict=True) if stay]
-        if len(left) < ask.cards:
-            return None
-        return self._worth(question, base, room, choose(ask.cards, left))
-
-    def fit_again(
-        self, question: Question, task: TaskView, place: int, version: int, slots: tuple[int, ...]
-    ) -> Fit | None:
-        """The same where it is known which card it was when the node had a certain version: of cards that no
-        booking touched since none became better."""
-        base, stretch, ask = question.base, question.stretch, question.ask
-        known = base is not None and stretch is not None and version != UNASKED and len(slots) == 1
-        if not known or base is None or stretch is None or task.id in self._kept:
-            return self.fit(question, task, place)
-        room = self.room(place)
+        if task.id in self._kept:
+            return self._fit_room(question, base, self.room_for(task, place))
+        node = NodeLanes(self.columns, place)
         for fits in base.node_filters:
-            if not fits(ask, room):
+            if not fits(ask, node):
                 return None
-        asked = {slots[0]}
-        for touched in self.touches[place][version:]:
-            if touched is None:
-                return self.fit(question, task, place)
-            asked.update(touched)
-        best: CardRoom | None = None
-        passing = stretch.slots(place)
-        for slot in asked:
-            if passing is not None and not passing[slot]:
-                continue
-            card = room.card(slot)
-            for fits in base.card_filters:
-                if not fits(ask, card):
-                    if slot == slots[0]:  # another one is now the first, touched or not
-                        return self.fit(question, task, place)
-                    break
-            else:
-                if best is None or card.rank > best.rank:
-                    best = card
-        return None if best is None else self._worth(question, base, room, [best])
+        if not ask.cards:
+            return self._worth(question, base, node, NO_CARDS), ()
+        cards = CardLanes(self.columns, place)
+        left: Any = None if stretch.cards_ok is None else stretch.cards_ok[:, place - stretch.first]
+        for fits in base.card_filters:
+            passed = fits(ask, cards)
+            left = passed if left is None else left & passed
+        if ask.cards == 1:
+            best = int((cards.rank * left).max())
+            if not best:
+                return None
+            fullness, slot = unrank(best)
+            return self._worth(question, base, node, Chosen(fullness / MILLION, 0.0)), (slot,)
+        for fits in base.cards_filters:
+            left = np.array(fits(ask, cards.model, left), np.bool_)
+        slots = np.flatnonzero(left).tolist()
+        if len(slots) < ask.cards:
+            return None
+        room = self.room(place)
+        chosen = choose(ask.cards, [room.card(slot) for slot in slots])
+        return self._worth(question, base, node, as_one(chosen)), tuple([card.slot for card in chosen])
 
-    def _worth(self, question: Question, base: Base, room: NodeRoom, cards: list[CardRoom]) -> Fit:
-        ask, chosen, total = question.ask, as_one(cards), 0.0
+    def fit_again(self, question: Question, place: int, slot: int) -> Fit | None:
+        """The same right after one card that was the first choice there was booked; None where it is not
+        any more."""
+        base, ask = question.base, question.ask
+        if base is None:
+            return None
+        node, card = NodeLanes(self.columns, place), self.columns.stored(slot, place)
+        for fits in base.node_filters:
+            if not fits(ask, node):
+                return None
+        for fits in base.card_filters:
+            if not fits(ask, card):
+                return None
+        return self._worth(question, base, node, Chosen(card.fullness / MILLION, 0.0)), (slot,)
+
+    def _fit_room(self, question: Question, base: Base, room: NodeRoom) -> Fit | None:
+        """Of a node where something is thought away."""
+        found = self._judge_room(question.ask, room)
+        if isinstance(found, Refused):
+            return None
+        return self._worth(question, base, room, as_one(found)), tuple([card.slot for card in found])
+
+    def _worth(self, question: Question, base: Base, node: Any, chosen: Chosen) -> float:
+        """Its score with the sign turned: less is better."""
+        ask, total, more = question.ask, 0.0, 0.0
         for measure, weight in base.scores:
-            total = total + weight * measure(ask, room, chosen)
-        more = 0.0
+            total = total + weight * measure(ask, node, chosen)
         for measure, weight in question.model_scores:
-            more = more + weight * measure(ask, room, None)
-        return -(total + more), tuple([card.slot for card in cards])
+            more = more + weight * measure(ask, node, chosen)
+        return -float(total + more)
 
     def company(self, task: TaskView, place: int) -> float:
         """What the company of its group takes off the score there; 0 where it has none."""
         group = task.group_id
-        if (place, group) not in self._grouped and group not in self.nodes[place].siblings:
+        if (place, group) not in self.columns.siblings and group not in self.nodes[place].siblings:
             return 0.0
-        room = self.room(place)
-        return sum([weight * (measure(task, room, ()) - 1.0) for measure, weight in self._companies])
+        node = NodeLanes(self.columns, place)
+        return sum([weight * (measure(task, node, ()) - 1.0) for measure, weight in self._companies])
 
     # --- many nodes
 
@@ -181,7 +190,7 @@ class Board(Bookings):
             return Answer([], True)
         bookings, undone = base.taken_at
         if undone != self.undone or len(self.touched) - bookings > age:
-            base.take_answer(self.versions, (len(self.touched), self.undone))
+            base.take_answer((len(self.touched), self.undone))
         answer = question.entries(most)
         for place in set(self._kept.get(task.id, ())):
             if stretch.has(place) and not any(entry[1] == place for entry in answer.entries):
@@ -217,15 +226,14 @@ class Board(Bookings):
         company = self._gang_companies if task.gang else self._companies
         rated = []
         for worth, place, _, _ in self.entries(task, len(self.nodes), age=0).entries:
-            room = self.room(place)
-            more = sum([weight * measure(task, room, others) for measure, weight in company])
+            node = NodeLanes(self.columns, place)
+            more = sum([weight * measure(task, node, others) for measure, weight in company])
             rated.append((worth - more, place))
         return [place for _, place in sorted(rated)]
 
     # --- one node, filter by filter
 
-    def _judge_room(self, task: TaskView, room: NodeRoom) -> "list[CardRoom] | Refused":
-        ask = self.question(task).ask
+    def _judge_room(self, ask: Ask, room: NodeRoom) -> "list[CardRoom] | Refused":
         left = list(room.cards) if ask.cards else []
         for one in self.filters_of(ask):
             if one.of is Of.NODE or one.of is Of.NODE_FACTS:

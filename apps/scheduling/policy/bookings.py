@@ -6,17 +6,15 @@ Judges nothing. A node is named by its place in `nodes`, a card by its row id, o
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Collection, Sequence
 
 from agent.contract.states import TaskType
-from apps.scheduling.policy.lanes import LIVE, Columns
-from apps.scheduling.policy.rooms import Booking, NodeRoom, Ports
+from apps.scheduling.policy.lanes import Columns
+from apps.scheduling.policy.ports import Ports, choose_ports
+from apps.scheduling.policy.rooms import Booking, NodeRoom, is_host_wide
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Snapshot, TaskView
 
 NOBODY: frozenset[int] = frozenset()
-
-_live = attrgetter(*LIVE)
 
 
 class Bookings:
@@ -43,8 +41,8 @@ class Bookings:
         self._rooms: list[NodeRoom | None] = [None] * len(self.nodes)
         self._booked: list[int] = []  # places, in order
         self._bookings: dict[int, list[Booking]] = defaultdict(list)
-        self._grouped: set[tuple[int, int]] = set()  # (place, group) of bookings
-        self._live = [getattr(self.columns, name) for name in LIVE]
+        self._ports: dict[int, set[int]] = {}
+        self._living: dict[int, frozenset[int]] = {}
 
     def version(self, place: int) -> int:
         """A number that is another one after each booking there, and after each that was taken back."""
@@ -56,11 +54,15 @@ class Bookings:
 
     def room(self, place: int) -> NodeRoom:
         """The node by itself."""
-        found = self._rooms[place]
-        if found is None:
+        room = self._rooms[place]
+        if room is None:
             reserve, limit = self.snapshot.reserve, self.columns.limit
-            found = self._rooms[place] = NodeRoom(self.nodes[place], place, reserve, limit)
-        return found
+            room = self._rooms[place] = NodeRoom(self.nodes[place], place, reserve, limit)
+        booked = self._bookings.get(place)
+        if booked:
+            for booking in booked[room.booked :]:
+                room.add(booking)
+        return room
 
     def holds(self, place: int, card: int) -> tuple[CardHold, ...]:
         """What is held on the card by now, what was taken in this decision too."""
@@ -75,17 +77,27 @@ class Bookings:
 
     def book(self, task: TaskView, place: int, slots: tuple[int, ...], *, borrowed: bool = False) -> Ports:
         """The same with the cards' slots."""
-        room = self.room(place)
-        booking = room.book(task, slots, borrowed=borrowed)
+        view = self.nodes[place]
+        ports: Ports = ()
+        if task.ports:
+            held = self._ports.get(place)
+            if held is None:
+                held = self._ports[place] = set(view.ports)
+            ports = choose_ports(task, held, view.port_first, view.port_last)
+        tenant = task.tenant_id
+        living = self._living.get(place, view.tenants)
+        settles = tenant not in living
+        if settles:
+            self._living[place] = living | {tenant}
+        wide = is_host_wide(task, ipc_apart=view.host_ipc is False)
+        booking = Booking(task, slots, borrowed, ports, settles, wide)
         self._bookings[place].append(booking)
         self._booked.append(place)
-        self._grouped.add((place, task.group_id))
-        self._mirror(room, slots)
-        self.columns.join(booking, place)
+        self.columns.book(booking, place)
         self.touches[place].append(slots)
         self.versions[place] += 1
         self.touched.append(place)
-        return booking.ports
+        return ports
 
     def mark(self) -> int:
         """A point to come back to."""
@@ -96,27 +108,16 @@ class Bookings:
         while len(self._booked) > mark:
             place = self._booked.pop()
             last = self._bookings[place].pop()
+            held = {host for one in self._bookings[place] for _, host in one.ports}
+            self._ports[place] = held.union(self.nodes[place].ports)
+            if last.settles:
+                self._living[place] -= {last.task.tenant_id}
             self._rooms[place] = None
-            room = self.room(place)
-            for booking in self._bookings[place]:
-                room.add(booking)
-            self._mirror(room, range(len(room.cards)))
-            self.columns.leave(last, place, room)
+            self.columns.leave(last, place, self.room(place))
             self.touches[place].append(None)
             self.versions[place] += 1
             self.touched.append(place)
             self.undone += 1
-
-    def _mirror(self, room: NodeRoom, slots: Iterable[int]) -> None:
-        """Write a node's numbers into the columns."""
-        columns, place = self.columns, room.place
-        for slot in slots:
-            for column, value in zip(self._live, _live(room.card(slot)), strict=True):
-                column[slot, place] = value
-        columns.begun[place] = room.begun
-        columns.tasks[place] = room.tasks
-        columns.cap_left[place] = room.cap_left
-        columns.ports_left[place] = room.ports_left
 
     def room_for(
         self, task: TaskView, place: int, without: Collection[int] = NOBODY, lent: Collection[int] = NOBODY

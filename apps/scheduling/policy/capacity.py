@@ -6,7 +6,8 @@ Owns the formulas only. They are elementwise: a `Held` has numbers, or arrays of
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
-from apps.scheduling.policy.snapshot import CardHold
+from agent.contract.states import TaskType
+from apps.scheduling.policy.snapshot import CardHold, TaskView
 
 # Fullness and its parts are whole numbers of a million, so that one card and many give equal figures.
 MILLION = 1_000_000
@@ -27,6 +28,9 @@ class Held(Protocol):
     reserve_mb: Any
     known: Any
 
+    alone: Any  # nothing is held on it
+    without_other: Any  # nothing but inference is
+
     largest_promise: Any  # percent that may still be promised; below 0 = none at all
     unpromised_mb: Any  # neither promised nor used; -1 = not known
     free_mb: Any  # the same less the reserves; 0 where not known
@@ -38,6 +42,20 @@ class Held(Protocol):
 def higher(first: Any, second: Any) -> Any:
     """The larger of two, elementwise."""
     return first + (second - first) * (second > first)
+
+
+def add_task(held: Held, task: TaskView, *, borrowed: bool) -> None:
+    """Hold a card for a task too. A borrower promises nothing, and who has no port is not counted (SHARE-04,
+    SCHED-16)."""
+    whole = task.whole_cards
+    if not borrowed:
+        percent = 100 if whole or task.percent is None else task.percent
+        held.claims_mb += held.total_mb * percent // 100
+        if task.counted or whole:
+            held.promised += percent
+    held.alone = False
+    if task.task_type != TaskType.INFERENCE:
+        held.without_other = False
 
 
 def reckon(held: Held, limit: int) -> None:

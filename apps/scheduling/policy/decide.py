@@ -118,6 +118,7 @@ class Planner:
             return shape.why_not(task)
         place, slots = found
         ports = self._board.book(task, place, slots)
+        shape.booked(place, slots)
         views = self._board.nodes[place].cards
         self._book(task, place, tuple([views[slot].id for slot in slots]), ports, plan)
         return []

@@ -9,13 +9,15 @@ type are one stretch.
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from math import nan
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.scheduling.policy.capacity import rank, reckon, sum_up_holds
+from agent.contract.states import TaskType
+from apps.scheduling.policy.capacity import add_task, rank, reckon, sum_up_holds
 from apps.scheduling.policy.facts import CardFacts, NodeFacts, card_facts, node_facts
 from apps.scheduling.policy.snapshot import CardView, NodeView, Reserve
 
@@ -61,6 +63,9 @@ LIVE = (
     "alone",
     "without_other",
 )
+_STAYING = ("foreign_mb", "used_mb", "total_mb", "reserve_mb")
+KEPT = ("promised", "claims_mb", "alone", "without_other", "unpromised_mb", *_STAYING)
+_live = attrgetter(*LIVE)
 _NODE_COLUMNS = {
     "cap_left": np.int32,
     "inference_cap": np.int32,
@@ -82,6 +87,25 @@ class _Held(SimpleNamespace):
     """Columns while they are built, 64 bits wide."""
 
 
+class OneCard:
+    """A card by itself, as `capacity.Held`; one object for all, since it is soon stored again."""
+
+    __slots__ = (*LIVE, *_STAYING, "_columns", "known", "place", "slot")
+
+    known: int
+    rank: int
+
+    def __init__(self, columns: "Columns") -> None:
+        self._columns = columns
+        self.slot = self.place = -1
+
+    def __getattr__(self, name: str) -> Any:  # slots that `Columns.load` fills
+        raise AttributeError(name)
+
+    def has_friends_only(self, friends: frozenset[int]) -> bool:
+        return bool(self._columns.company(friends).cards[self.slot, self.place])
+
+
 class Company:
     """Where only tenants out of a set are: by card, living on a node, and with the host's network or IPC."""
 
@@ -100,6 +124,7 @@ class Columns:
     def __init__(self, nodes: Iterable[NodeView], reserve: Reserve) -> None:
         self.nodes = tuple(sorted(nodes, key=_by_model))
         self.count = len(self.nodes)
+        self.versions: Array = np.zeros(self.count, np.int32)  # of bookings on each node
         self.width = max((len(node.cards) for node in self.nodes), default=0)
         self.shape = (self.width, self.count)
         self.limit = 100 - round(reserve.ratio * 100)
@@ -110,12 +135,17 @@ class Columns:
         self.living: tuple[list[int], list[int]] = ([], [])
         self.wide: tuple[list[int], list[int]] = ([], [])
         self.companies: dict[frozenset[int], Company] = {}
+        self.siblings: dict[tuple[int, int], int] = {}  # by (place, group), of bookings
         self.more_ports: dict[int, set[int]] = defaultdict(set)  # port -> places of bookings
         self._outsiders: dict[int, list[Company]] = {}
         self._group_sizes: tuple[Array, Array] | None = None
+        self._having: dict[tuple[str, Any], Bools] = {}
         self._places_of: dict[str, dict[Any, Array]] = {}
         self._build_cards(reserve)
         self._build_nodes()
+        self._one = OneCard(self)
+        self._kept = [(name, getattr(self, name)) for name in KEPT]
+        self._live = [getattr(self, name) for name in LIVE]
 
     # --- building
 
@@ -209,21 +239,66 @@ class Columns:
 
     # --- who is where
 
-    def join(self, booking: "Booking", place: int) -> None:
-        """A tenant comes to a node."""
-        task, slots = booking.task, booking.slots
-        tenant = task.tenant_id
-        for slot in slots:
-            self.on_cards[0].append(slot * self.count + place)
-            self.on_cards[1].append(tenant)
-        for here, pairs in ((booking.settles, self.living), (booking.wide, self.wide)):
-            if here:
-                pairs[0].append(place)
-                pairs[1].append(tenant)
-        for _, port in booking.ports:
-            self.more_ports[port].add(place)
+    def book(self, booking: "Booking", place: int) -> None:
+        """A task comes to a node."""
+        task = booking.task
+        for slot in booking.slots:
+            held = self.load(slot, place)
+            if held.alone:
+                self.begun[place] += 1 / len(self.nodes[place].cards)
+            add_task(held, task, borrowed=booking.borrowed)
+            self.store(held)
+        self.tasks[place] += 1
+        self.versions[place] += 1
+        key = (place, task.group_id)
+        self.siblings[key] = self.siblings.get(key, 0) + 1
+        if task.counted and task.task_type == TaskType.INFERENCE:
+            self.cap_left[place] -= 1
+        if booking.ports:
+            first, last = self.nodes[place].port_first, self.nodes[place].port_last
+            self.ports_left[place] -= sum([first <= host <= last for _, host in booking.ports])
+            for _, host in booking.ports:
+                self.more_ports[host].add(place)
+        self._join(booking, place)
+
+    def load(self, slot: int, place: int) -> OneCard:
+        """A card by itself, to be changed and stored."""
+        held = self._one
+        held.slot, held.place = slot, place
+        for name, column in self._kept:
+            setattr(held, name, column.item(slot, place))
+        held.known = int(held.unpromised_mb >= 0)
+        return held
+
+    def stored(self, slot: int, place: int) -> OneCard:
+        """A card by itself with all that is left of it, to be looked at."""
+        held = self._one
+        if (held.slot, held.place) != (slot, place):
+            reckon(self.load(slot, place), self.limit)
+        return held
+
+    def store(self, held: OneCard) -> None:
+        """Reckon what is left of a card and keep it."""
+        slot, place = held.slot, held.place
+        reckon(held, self.limit)
+        held.rank = rank(held.fullness, slot)
+        for column, value in zip(self._live, _live(held), strict=True):
+            column[slot, place] = value
+
+    def _join(self, booking: "Booking", place: int) -> None:
+        tenant = booking.task.tenant_id
+        lanes, tenants = self.on_cards
+        for slot in booking.slots:
+            lanes.append(slot * self.count + place)
+            tenants.append(tenant)
+        if booking.settles:
+            self.living[0].append(place)
+            self.living[1].append(tenant)
+        if booking.wide:
+            self.wide[0].append(place)
+            self.wide[1].append(tenant)
         for company in self._outsiders_of(tenant):
-            for slot in slots:
+            for slot in booking.slots:
                 company.cards[slot, place] = False
             company.living[place] = False
             if booking.wide:
@@ -238,11 +313,25 @@ class Columns:
                 del pairs[0][-1], pairs[1][-1]
         for _, port in booking.ports:
             self.more_ports[port].discard(place)
+        self._mirror(room)
+        self.versions[place] += 1
+        self.siblings[place, booking.task.group_id] -= 1
         for company in self._outsiders_of(booking.task.tenant_id):
             for slot in booking.slots:
                 company.cards[slot, place] = room.card(slot).has_friends_only(company.friends)
             company.living[place] = room.has_friends_only(company.friends)
             company.wide[place] = room.is_wide_for_friends_only(company.friends)
+
+    def _mirror(self, room: "NodeRoom") -> None:
+        """Write a node's numbers into the columns."""
+        place = room.place
+        for card in room.cards:
+            for column, value in zip(self._live, _live(card), strict=True):
+                column[card.slot, place] = value
+        self.begun[place] = room.begun
+        self.tasks[place] = room.tasks
+        self.cap_left[place] = room.cap_left
+        self.ports_left[place] = room.ports_left
 
     def _outsiders_of(self, tenant: int) -> "list[Company]":
         """The companies that it is not of."""
@@ -282,6 +371,14 @@ class Columns:
         free[list(self.more_ports.get(port, ()))] = False
         return free
 
+    def having(self, field: str, value: Any, values_of: Callable[[NodeView], Iterable[Any]]) -> Bools:
+        """Which nodes have the value among those of a field."""
+        found = self._having.get((field, value))
+        if found is None:
+            found = self._having[field, value] = np.zeros(self.count, np.bool_)
+            found[self.places_of(field, value, values_of)] = True
+        return found
+
     def places_of(self, field: str, value: Any, values_of: Callable[[NodeView], Iterable[Any]]) -> Array:
         """Places of the nodes that have the value among those of a field, in order."""
         index = self._places_of.get(field)
@@ -295,6 +392,12 @@ class Columns:
 
 
 _NOWHERE: Array = np.array([], np.int64)
+
+
+def count_cards(some: Bools) -> Array:
+    """How many cards of each node are among them."""
+    count: Array = np.add.reduce(some.view(np.int8), axis=0, dtype=np.int16)
+    return count
 
 
 def _by_model(node: NodeView) -> tuple[Any, ...]:
@@ -337,18 +440,20 @@ def largest_group(names: Iterable[Any]) -> int:
 
 
 class CardLanes:
-    """The cards of a stretch of nodes; the columns of `Columns`, live where the stretch is a slice."""
+    """The cards of a stretch of nodes, or of one: the columns of `Columns`, live where it is a slice."""
 
     view: CardView  # of one card only
 
     def __init__(self, columns: Columns, where: Any) -> None:
         self._columns = columns
         self._where = where
-        for name in _CARD_COLUMNS:
-            setattr(self, name, getattr(columns, name)[:, where])
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+        if name not in _CARD_COLUMNS:
+            raise AttributeError(name)
+        column = getattr(self._columns, name)[:, self._where]
+        setattr(self, name, column)
+        return column
 
     def has_friends_only(self, friends: frozenset[int]) -> Any:
         """Whether nobody but these tenants holds anything on it."""
@@ -358,16 +463,22 @@ class CardLanes:
 class NodeLanes:
     """A stretch of nodes, likewise."""
 
-    view: NodeView  # of one node only
-
     def __init__(self, columns: Columns, where: Any) -> None:
         self._columns = columns
         self._where = where
-        for name in _NODE_COLUMNS:
-            setattr(self, name, getattr(columns, name)[where])
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+        if name not in _NODE_COLUMNS:
+            raise AttributeError(name)
+        column = getattr(self._columns, name)[self._where]
+        setattr(self, name, column)
+        return column
+
+    @property
+    def view(self) -> NodeView:
+        """Of one node only."""
+        view: NodeView = self._columns.nodes[self._where]
+        return view
 
     def has_friends_only(self, friends: frozenset[int]) -> Any:
         """Whether nobody but these tenants lives there."""
@@ -379,11 +490,15 @@ class NodeLanes:
 
     def has_model(self, path: str) -> Any:
         """Whether the model lies there."""
-        return self._at(self._columns.places_of("models", path, lambda node: node.models))
+        if isinstance(self._where, int):
+            return path in self.view.models
+        return self._columns.having("models", path, lambda node: node.models)[self._where]
 
     def has_image(self, image: str) -> Any:
         """Whether the image lies there."""
-        return self._at(self._columns.places_of("images", image, lambda node: node.images))
+        if isinstance(self._where, int):
+            return image in self.view.images
+        return self._columns.having("images", image, lambda node: node.images)[self._where]
 
     def is_one_of(self, public_ids: frozenset[str]) -> Any:
         """Whether it is named among these."""
@@ -398,13 +513,8 @@ class NodeLanes:
 
     def siblings_of(self, group_id: int) -> int:
         """Live tasks of the group there; of one node only."""
-        raise NotImplementedError
-
-    def _at(self, places: Array) -> Bools:
-        found: Bools = np.zeros(self._columns.count, np.bool_)
-        found[places] = True
-        here: Bools = found[self._where]
-        return here
+        there = self.view.siblings.get(group_id, 0)
+        return there + self._columns.siblings.get((self._where, group_id), 0)
 
 
 class Chosen:

@@ -11,8 +11,11 @@ import numpy as np
 from agent.contract.codes import Code
 from apps.scheduling.policy.ask import Ask
 from apps.scheduling.policy.filters import allow_list, gpu_type, online
-from apps.scheduling.policy.lanes import Bools, CardLanes, Columns, NodeLanes
+from apps.scheduling.policy.lanes import Array, Bools, CardLanes, Columns, NodeLanes, count_cards
 from apps.scheduling.policy.registry import OF_CARDS, Filter, Of
+
+# Further off than any miss, in MB or percent.
+FAR = 1 << 29
 
 
 class Miss(NamedTuple):
@@ -32,6 +35,7 @@ class _Rest:
         self.first, self.last = 0, columns.count
         self.alive: Bools = np.ones(columns.count, np.bool_)
         self.left: Bools = columns.card_kind > 0
+        self.count: Array = count_cards(self.left)
         self._view()
 
     def _view(self) -> None:
@@ -44,6 +48,7 @@ class _Rest:
         start, stop = (int(rest[0]), int(rest[-1]) + 1) if len(rest) else (0, 0)
         if 2 * (stop - start) < self.last - self.first:
             self.alive, self.left = self.alive[start:stop], self.left[:, start:stop]
+            self.count = self.count[start:stop]
             self.first, self.last = self.first + start, self.first + stop
             self._view()
 
@@ -58,9 +63,11 @@ def find_misses(columns: Columns, ask: Ask, filters: Sequence[Filter]) -> tuple[
         before = rest.left
         if one.of in OF_CARDS:
             passed = _passed_cards(columns, ask, one, rest)
-            rest.left = before if passed is None else before & passed
-            count = rest.left.sum(axis=0, dtype=np.int16)
-            short = (count == 0) & before.any(axis=0) if one.empties else count < ask.cards
+            had = rest.count
+            if passed is not None:
+                rest.left = before & passed
+                rest.count = count_cards(rest.left)
+            short = (rest.count == 0) & (had > 0) if one.empties else rest.count < ask.cards
         else:
             short = _passed_nodes(columns, ask, one, rest) ^ True
         refused = rest.alive & short
@@ -74,7 +81,8 @@ def find_misses(columns: Columns, ask: Ask, filters: Sequence[Filter]) -> tuple[
 def count_offline(columns: Columns, ask: Ask) -> int:
     """How many nodes that the tenant may use have cards of the type; 0 where one of them is online."""
     of_type = [facts is not None and gpu_type.fits(ask, facts) for facts in columns.card_kinds]
-    there = np.array(of_type, np.bool_)[columns.card_kind].any(axis=0)
+    there = np.array(of_type, np.bool_)[columns.card_kind]
+    there = count_cards(there) > 0
     kinds = columns.node_kinds
     there &= np.array([allow_list.fits(ask, facts) for facts in kinds], np.bool_)[columns.node_kind]
     lives = np.array([online.fits(ask, facts) for facts in kinds], np.bool_)[columns.node_kind]
@@ -99,11 +107,14 @@ def _passed_cards(columns: Columns, ask: Ask, one: Filter, rest: _Rest) -> Any:
 
 
 def _nearest(ask: Ask, one: Filter, refused: Bools, before: Bools, rest: _Rest) -> int:
-    by: Any = 0.0
+    where = np.flatnonzero(refused)
     if one.of in OF_CARDS and one.short is None:
-        by = -rest.left.sum(axis=0, dtype=np.int32)
+        by: Any = -1 * rest.count
     elif one.of in OF_CARDS and one.short is not None:
-        by = np.where(before & (rest.left ^ True), one.short(ask, rest.cards), 1 << 30).min(axis=0)
+        failing = before & (rest.left ^ True)
+        by = ((np.asarray(one.short(ask, rest.cards), np.int64) - FAR) * failing).min(axis=0)
     elif one.short is not None:
         by = one.short(ask, rest.nodes)
-    return int(np.where(refused, by, np.inf).argmin())
+    else:
+        return int(where[0])
+    return int(where[by[where].argmin()])

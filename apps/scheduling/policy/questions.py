@@ -12,15 +12,15 @@ import numpy as np
 
 from apps.scheduling.policy.ask import Ask
 from apps.scheduling.policy.capacity import MILLION, higher, unrank
-from apps.scheduling.policy.lanes import Array, Bools, Chosen, Columns
+from apps.scheduling.policy.lanes import Array, Bools, Chosen, Columns, count_cards
 from apps.scheduling.policy.registry import Filter, Of, Score
 from apps.scheduling.policy.stretches import Stretch
 
 # A base keeps so many of its best nodes at hand.
-TOP = 64
+TOP = 32
 
 # It is asked anew once so many bookings were made since.
-AGE = 1024
+AGE = 4096
 
 # (-score without company, place, the node's version then, the cards' places in the node)
 Entry = tuple[float, int, int, tuple[int, ...]]
@@ -40,10 +40,11 @@ class Base:
     __slots__ = (
         "_best",
         "_columns",
+        "_fitting",
+        "_scores",
         "_stretch",
         "_top",
         "_versions",
-        "_worth",
         "ask",
         "card_filters",
         "cards_filters",
@@ -76,51 +77,50 @@ class Base:
         ]
         self.taken_at = (-1, -1)  # bookings and undoings until then
 
-    def take_answer(self, versions: list[int], at: tuple[int, int]) -> None:
+    def take_answer(self, at: tuple[int, int]) -> None:
         """Ask all nodes of the stretch."""
         stretch = self._stretch
         self.taken_at = at
-        fitting, best = self._fitting(stretch)
-        scores = self._scores(stretch, best)
-        self._worth: Array = np.where(fitting, scores, -np.inf)
-        self._best = best
-        self._versions: Array = np.array(versions[stretch.first : stretch.last], np.int32)
-        self.count = int(fitting.sum())
-        many = len(self._worth)
-        top = np.argpartition(-self._worth, TOP - 1)[:TOP] if many > TOP else np.arange(many)
-        top = top[self._worth[top] > -np.inf]
-        top = top[np.argsort(-self._worth[top], kind="stable")]
-        self._top = self._entries(top, self._worth[top])
+        self._fitting, self._best = self._find_fitting(stretch)
+        self._scores = np.broadcast_to(self._score(stretch, self._best), self._fitting.shape)
+        self._versions: Array = self._columns.versions[stretch.first : stretch.last].copy()
+        where = np.flatnonzero(self._fitting)
+        self.count = len(where)
+        self._top = self._best_of(where, TOP)
 
     def top(self, most: int) -> list[Entry]:
         """So many of the best nodes, best first."""
         if most <= TOP or len(self._top) == self.count:
             return self._top[:most]
-        where = np.flatnonzero(self._worth > -np.inf)
-        if len(where) > most:
-            where = where[np.argpartition(-self._worth[where], most - 1)[:most]]
-        return sorted(self._entries(where, self._worth[where]))
+        return self._best_of(np.flatnonzero(self._fitting), most)
 
     def with_more(self, more: Array) -> list[Entry]:
         """Entries of the nodes whose score rises (by so much, by node of the stretch), as far as they fit."""
         where = np.flatnonzero(more)
-        worth = self._worth[where] + more[where]
-        fitting = worth > -np.inf
-        return self._entries(where[fitting], worth[fitting])
+        where = where[self._fitting[where]]
+        return self._entries(where, self._scores[where] + more[where])
 
-    def _entries(self, where: Array, worth: Array) -> list[Entry]:
+    def _best_of(self, where: Array, most: int) -> list[Entry]:
+        scores = self._scores[where]
+        if len(where) > most:
+            best = np.argpartition(scores, len(where) - most)[len(where) - most :]
+            best.sort()  # of equals the first places first
+            where, scores = where[best], scores[best]
+        order = np.argsort(-scores, kind="stable")
+        return self._entries(where[order], scores[order])
+
+    def _entries(self, where: Array, scores: Array) -> list[Entry]:
         places = (where + self._stretch.first).tolist()
         if self.ask.cards != 1 or self._best is None:
-            return [
-                (score, place, UNASKED, ()) for score, place in zip((-worth).tolist(), places, strict=True)
-            ]
+            every_one = zip((-scores).tolist(), places, strict=True)
+            return [(score, place, UNASKED, ()) for score, place in every_one]
         slots = unrank(self._best[where])[1].tolist()
         versions = self._versions[where].tolist()
-        every = zip((-worth).tolist(), places, versions, slots, strict=True)
+        every = zip((-scores).tolist(), places, versions, slots, strict=True)
         return [(score, place, version, (slot,)) for score, place, version, slot in every]
 
-    def _fitting(self, stretch: Stretch) -> tuple[Bools, Array | None]:
-        """Which nodes take it, and the rank of the first card of each that fits, below 0 = none."""
+    def _find_fitting(self, stretch: Stretch) -> tuple[Bools, Array | None]:
+        """Which nodes take it, and the rank of the first card of each that fits, 0 = none."""
         ask = self.ask
         ok: Any = True if stretch.nodes_ok is None else stretch.nodes_ok
         for fits in self.node_filters:
@@ -134,11 +134,11 @@ class Base:
         left = np.ones(stretch.cards.alone.shape, np.bool_) if left is None else left
         for fits in self.cards_filters:
             left = np.array(fits(ask, stretch.cards.model, left), np.bool_)
-        best = np.where(left, stretch.cards.rank, -1).max(axis=0)
-        enough = best >= 0 if ask.cards == 1 else left.sum(axis=0, dtype=np.int16) >= ask.cards
+        best = (stretch.cards.rank * left).max(axis=0)
+        enough = best > 0 if ask.cards == 1 else count_cards(left) >= ask.cards
         return enough & ok, best
 
-    def _scores(self, stretch: Stretch, best: Array | None) -> Any:
+    def _score(self, stretch: Stretch, best: Array | None) -> Any:
         """What the nodes are worth, at the most where several cards are to be chosen."""
         ask = self.ask
         chosen = Chosen(0.0, 0.0)

@@ -35,7 +35,8 @@ def reasons_of(board: Board, task: TaskView) -> list[Reason]:
     if not counts:
         return [] if taking else [reason(Code.NO_NODE)]
     first, *others = told(counts, nearest)
-    return [first, *_offline_type(board, task), *others]
+    offline = _offline_type(board, task) if Code.NODE_OFFLINE in counts else []
+    return [first, *offline, *others]
 
 
 def _offline_type(board: Board, task: TaskView) -> list[Reason]:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from agent.contract.states import TaskType
-from apps.scheduling.policy.capacity import MILLION, rank, reckon, sum_up_holds
+from apps.scheduling.policy.capacity import MILLION, add_task, rank, reckon, sum_up_holds
 from apps.scheduling.policy.facts import CardFacts, NodeFacts, card_facts, node_facts
 from apps.scheduling.policy.lanes import Chosen, node_row
+from apps.scheduling.policy.ports import Ports
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserve, TaskView
-
-Ports = tuple[tuple[int, int], ...]  # (container port, host port)
 
 
 class Booking(NamedTuple):
@@ -97,15 +96,7 @@ class CardRoom:
 
     def add(self, task: TaskView, *, borrowed: bool) -> None:
         """Book a task on it."""
-        whole = task.whole_cards
-        percent = 100 if whole or task.percent is None else task.percent
-        if not borrowed:
-            self.claims_mb += self.total_mb * percent // 100
-            if task.counted or whole:
-                self.promised += percent
-        self.alone = False
-        if task.task_type != TaskType.INFERENCE:
-            self.without_other = False
+        add_task(self, task, borrowed=borrowed)
         self.tenants.append(task.tenant_id)
         self._reckon()
 
@@ -149,6 +140,7 @@ class NodeRoom:
         self.living: frozenset[int] = view.tenants
         self.wide: frozenset[int] = view.host_wide
         self.groups: list[int] = []  # of bookings
+        self.booked = 0
         self._begun = sum(1 for card in view.cards if (card.holds if thin is None else thin(card)[0]))
 
     @property
@@ -207,23 +199,10 @@ class NodeRoom:
 
     # --- booking
 
-    def book(self, task: TaskView, slots: tuple[int, ...], *, borrowed: bool = False) -> Booking:
-        """Book a task that passed every filter."""
-        tenant = task.tenant_id
-        booking = Booking(
-            task,
-            slots,
-            borrowed,
-            self.ports_for(task),
-            tenant not in self.living,
-            is_host_wide(task, self.ipc_apart),
-        )
-        self.add(booking)
-        return booking
-
     def add(self, booking: Booking) -> None:
-        """The same with what was given to it before."""
+        """Book a task that passed every filter."""
         task = booking.task
+        self.booked += 1
         for slot in booking.slots:
             card = self.card(slot)
             self._begun += card.alone
@@ -241,27 +220,8 @@ class NodeRoom:
         if booking.wide:
             self.wide |= {task.tenant_id}
 
-    def ports_for(self, task: TaskView) -> Ports:
-        """Host ports for a task that passed every filter."""
-        if not task.ports:
-            return ()
-        taken = {host for _, host in task.ports}
-        first, count = self.port_first, self.port_last - self.port_first + 1
-        # Each attempt begins elsewhere in the range: a port that something else on the machine holds
-        # does not meet every rebuild.
-        step = (task.id * 7 + task.attempt * 61) % max(1, count)
-        chosen = []
-        for container, host in task.ports:
-            if not host:
-                while first + step in self.ports or first + step in taken:
-                    step = (step + 1) % count
-                host = first + step
-                taken.add(host)
-            chosen.append((container, host))
-        return tuple(chosen)
 
-
-def is_host_wide(task: TaskView, ipc_apart: bool) -> bool:
+def is_host_wide(task: TaskView, *, ipc_apart: bool) -> bool:
     """Whether it has the host's network or IPC on a node (SCHED-09); `ipc_apart`: that gives engines over
     several cards an IPC of their own."""
     many_at_once = task.gpu_required > 1 and task.task_type == TaskType.INFERENCE

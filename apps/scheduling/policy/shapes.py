@@ -68,6 +68,17 @@ class Shape:
             found = self._pick(task, self._fill(task, age=0))
         return found
 
+    def booked(self, place: int, slots: tuple[int, ...]) -> None:
+        """A task went where `best` said: of one card it is known at once what it is worth now."""
+        question, heap = self._question, self._heap
+        if question is None or heap is None or len(slots) != 1:
+            return
+        found = self._board.fit_again(question, place, slots[0])
+        if found is not None:
+            now = self._board.versions[place]
+            self._latest[place] = now
+            heapq.heappush(heap, (found[0], place, now, found[1]))
+
     def why_not(self, task: TaskView) -> list[Reason]:
         """Why no node takes it: asked once, for room does not grow in a decision."""
         if self._reasons is None:
@@ -103,7 +114,7 @@ class Shape:
                 if self._latest.get(place) == now:
                     heapq.heappop(heap)  # there is a newer entry
                     continue
-                found = board.fit_again(question, task, place, version, slots)
+                found = board.fit(question, task, place)
                 if found is None:
                     heapq.heappop(heap)
                 else:

@@ -1,0 +1,24 @@
+"""Host ports for tasks (SVC-04). Owns choosing them; that there are enough is a filter's matter."""
+
+from apps.scheduling.policy.snapshot import TaskView
+
+Ports = tuple[tuple[int, int], ...]  # (container port, host port)
+
+
+def choose_ports(task: TaskView, held: set[int], first: int, last: int) -> Ports:
+    """A host port for each that the task names, out of the node's range where it names none; adds them to
+    those that are held."""
+    held.update([host for _, host in task.ports if host])
+    count = last - first + 1
+    # Each attempt begins elsewhere in the range: a port that something else on the machine holds
+    # does not meet every rebuild.
+    step = (task.id * 7 + task.attempt * 61) % max(1, count)
+    chosen = []
+    for container, host in task.ports:
+        if not host:
+            while first + step in held:
+                step = (step + 1) % count
+            host = first + step
+            held.add(host)
+        chosen.append((container, host))
+    return tuple(chosen)
