@@ -1,4 +1,4 @@
-"""For one task others give way once in a while: the snapshot tells when they last did, and how long it rests."""
+"""For one task others give way once in a while: the snapshot tells when they last did, and the pause."""
 
 from typing import Any
 
