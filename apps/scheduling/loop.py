@@ -42,6 +42,29 @@ class _Pulse:
             self._renewed = time.monotonic()
 
 
+class _News:
+    """Nodes that got something and shall ask now. They are told at the end of a run, in a long one once a
+    period: told slice by slice the same nodes would be told several times, and the thread that tells them takes
+    the processor from the run."""
+
+    def __init__(self) -> None:
+        self._nodes: set[str] = set()
+        self._told_at = time.monotonic()
+
+    def add(self, nodes: set[str]) -> None:
+        """These, too."""
+        self._nodes |= nodes
+        if time.monotonic() - self._told_at >= settings.SCHEDULING_PERIOD_S:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell those that were not told."""
+        for node in sorted(self._nodes):
+            hints.look(node)
+        self._nodes.clear()
+        self._told_at = time.monotonic()
+
+
 @tick("scheduling.place", every="SCHEDULING_PERIOD_S", queue="scheduling")
 def place(lease: Held, now: datetime) -> dict[str, Any]:
     """Place what waits, highest priority first, as much as fits into one run; the rest is next.
@@ -49,8 +72,12 @@ def place(lease: Held, now: datetime) -> dict[str, Any]:
     Each portion is decided on what the former ones left and committed before the next, so that a
     crash loses no placement and leaves none half-made (SCHED-12).
     """
+    news = _News()
     with _no_collections():
-        return _place(lease, now)
+        try:
+            return _place(lease, now, news)
+        finally:
+            news.tell()
 
 
 @contextmanager
@@ -66,7 +93,7 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _place(lease: Held, now: datetime) -> dict[str, Any]:
+def _place(lease: Held, now: datetime, news: _News) -> dict[str, Any]:
     snapshot = load_snapshot(now)
     if snapshot is None:
         return {"waiting": 0}
@@ -78,6 +105,7 @@ def _place(lease: Held, now: datetime) -> dict[str, Any]:
             log.error("task row %s can not be judged; the others go on", task_id, exc_info=error)
         pulse()
         moved = _commit(lease, plan, now, pulse)
+        news.add({item.node_public_id for item in plan.placements if item.task_id in moved})
         made_room += _make_room(lease, plan, now, pulse)
         _note_refusals(lease, plan, now)
         placed += len(moved)
@@ -110,8 +138,6 @@ def _commit(lease: Held, plan: Plan, now: datetime, pulse: _Pulse) -> set[int]:
         if not isinstance(error, PlacementClash):
             log.exception("a slice of %s placements failed; trying them one by one", len(placements))
         moved = _commit_each(lease, placements, now, pulse)
-    for node in sorted({item.node_public_id for item in plan.placements if item.task_id in moved}):
-        hints.look(node)
     return moved
 
 

@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from agent.contract.codes import Code
 from agent.contract.states import Phase, State, TaskType
 from apps.core import hints, ticks
+from apps.core.leases import LeaseLost
 from apps.core.models import TickRun
 from apps.fleet.models import Card, Port
 from apps.tenants.models import TenantStatus
@@ -60,6 +61,42 @@ def test_its_node_is_told_to_look(now, monkeypatch):
 
     assert told == [used.public_id]
     assert idle.public_id not in told
+
+
+@pytest.mark.parametrize(("period_s", "times"), [(60.0, 1), (0.0, 2)])
+def test_a_node_is_told_once_a_run_or_once_a_period_of_a_long_one(
+    now, settings, monkeypatch, period_s, times
+):
+    settings.COMMIT_SLICE, settings.SCHEDULING_PERIOD_S = 1, period_s
+    told = []
+    monkeypatch.setattr(hints, "look", told.append)
+    node = factories.make_node(cards=2)
+    factories.make_task()
+    factories.make_task()
+    run()
+
+    assert told == [node.public_id] * times
+
+
+def test_what_was_placed_before_the_lease_was_lost_is_told(now, settings, monkeypatch):
+    settings.COMMIT_SLICE = 1
+    told = []
+    monkeypatch.setattr(hints, "look", told.append)
+    real, done = services.commit_placements, []
+
+    def overtaken(**given):
+        if done:
+            raise LeaseLost("scheduling.place")
+        done.append(given)
+        return real(**given)
+
+    monkeypatch.setattr(services, "commit_placements", overtaken)
+    node = factories.make_node(cards=2)
+    factories.make_task()
+    factories.make_task()
+    assert ticks.run_tick("scheduling.place", now) is None
+
+    assert told == [node.public_id]
 
 
 @pytest.mark.req("SCHED-10")
