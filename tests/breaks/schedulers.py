@@ -149,7 +149,7 @@ class Fleet:
             return pid
         code = FAILED
         see = partial(_part_of, loop.load_snapshot, random.Random(f"{self.now} {number}"))
-        loop.load_snapshot = see  # type: ignore[assignment]
+        loop.load_snapshot = see
         try:
             done = self._schedule(f"mistake-{number}", alone)
             code = CLASHED if done and done.get("clashed") else ENDED_WELL
