@@ -44,8 +44,8 @@ class _Pulse:
 
 class _News:
     """Nodes that got something and shall ask now. They are told at the end of a run, in a long one once a
-    period: told slice by slice the same nodes would be told several times, and the thread that tells them takes
-    the processor from the run."""
+    period: told slice by slice the same nodes would be told several times, and the thread that tells them
+    takes the processor from the run."""
 
     def __init__(self) -> None:
         self._nodes: set[str] = set()
