@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.db import connection
-from django.db.models import Field, Lookup, Model
+from django.db.models import Field, IntegerField, Lookup, Model
 
 _VALUES = 30_000  # in one statement: SQLite takes 32,766
 
@@ -26,12 +26,25 @@ class Among(Lookup):
         left, params = self.process_lhs(compiler, connection)
         ids = [int(number) for number in self.rhs]
         if connection.vendor == "postgresql":
-            return f"{left} = ANY(%s::bigint[])", [*params, ids]
+            return f"{left} = ANY(%s::bigint[])", [*params, array_of(ids)]
         return f"{left} IN (SELECT value FROM json_each(%s))", [*params, json.dumps(ids)]  # noqa: S608
 
 
+def array_of(numbers: Iterable[int | None]) -> str:
+    """Whole numbers as PostgreSQL writes an array: the driver would look at each one."""
+    return f"{{{','.join('NULL' if number is None else str(number) for number in numbers)}}}"
+
+
+def is_whole(field: "Field[Any, Any]") -> bool:
+    """Whether its column holds whole numbers, as those of foreign keys do."""
+    return isinstance(getattr(field, "target_field", field), IntegerField)
+
+
 def prepared(field: "Field[Any, Any]", values: Iterable[Any]) -> list[Any]:
-    """Values as the database takes them of this field. What follows itself is prepared once."""
+    """Values as the database takes them of this field. What follows itself is prepared once, whole numbers
+    are ready."""
+    if is_whole(field):
+        return [value if value is None else int(value) for value in values]
     found: list[Any] = []
     last: Any = found  # no value is this list
     ready: Any = None
@@ -53,7 +66,11 @@ def table_of(
     if connection.vendor == "postgresql":
         lists = ", ".join(f"CAST(%s AS {field.cast_db_type(connection)}[])" for field in fields)
         names = ", ".join(f"column{place}" for place, _ in enumerate(fields, start=1))
-        return f"UNNEST({lists}) AS {name} ({names})", [*columns]
+        params = [
+            array_of(values) if is_whole(field) else values
+            for field, values in zip(fields, columns, strict=True)
+        ]
+        return f"UNNEST({lists}) AS {name} ({names})", params
     marks = ", ".join(["%s"] * len(fields))
     rows = ", ".join([f"({marks})"] * len(columns[0]))
     return f"(VALUES {rows}) AS {name}", [value for row in zip(*columns, strict=True) for value in row]
