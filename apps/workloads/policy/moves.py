@@ -119,7 +119,9 @@ WAITING: dict[Waiting, Wait] = {
         S.DRAINING, ("SLEEP_DRAIN_S", "STOP_DEADLINE_S"), S.SLEEPING, Code.SLEEP_UNCONFIRMED
     ),
     Waiting.DRAINED: Wait(S.DRAINING, ("DRAIN_DEADLINE_S",), S.STOPPING),
-    Waiting.WAKER: Wait(S.SLEEPING, note="a loan's borrower is stopped after LOAN_MAX_S, or its tenant's minutes"),
+    Waiting.WAKER: Wait(
+        S.SLEEPING, note="a loan's borrower is stopped after LOAN_MAX_S, or its tenant's minutes"
+    ),
     Waiting.WAKE_TAKEN_ON: Wait(S.WAKING, ("CLAIM_DEADLINE_S",), S.FAILED, Code.WAKE_FAILED),
     Waiting.AWAKE: Wait(
         S.WAKING, ("START_DEADLINE_S",), S.FAILED, Code.WAKE_FAILED, "and the service's start period"
