@@ -5,7 +5,6 @@ writers could break between them. Pure: no Django, no clock, no I/O. Ids are row
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -158,12 +157,15 @@ class Ledger:
         return all(other == tenant_id or self._may_share(tenant_id, other) for other in others)
 
     def _put(self, asked: Asked) -> None:
-        node = copy(self._nodes[asked.node_id])
-        node.tenants |= {asked.tenant_id}
-        if _is_host_wide(asked, node):
-            node.host_wide |= {asked.tenant_id}
-        node.inference += asked.inference and asked.counted
-        self._nodes[asked.node_id] = node
+        node, own = self._nodes[asked.node_id], {asked.tenant_id}
+        self._nodes[asked.node_id] = HeldNode(
+            node.usable,
+            node.host_ipc,
+            node.tenants | own,
+            node.host_wide | own if _is_host_wide(asked, node) else node.host_wide,
+            node.inference + (asked.inference and asked.counted),
+            node.inference_cap,
+        )
         share = Share(
             asked.task_id,
             asked.tenant_id,
@@ -173,10 +175,9 @@ class Ledger:
             borrowed=asked.borrowed,
         )
         for card_id in asked.cards:
-            card = copy(self._cards[card_id])
-            card.shares = [one for one in card.shares if not (one.kept and one.task_id == asked.task_id)]
-            card.shares.append(share)
-            self._cards[card_id] = card
+            card = self._cards[card_id]
+            others = [one for one in card.shares if not (one.kept and one.task_id == asked.task_id)]
+            self._cards[card_id] = HeldCard(card.node_id, card.usable, [*others, share])
 
 
 def promised(shares: Iterable[Share]) -> int:
