@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 
 from agent.contract.states import Parallelism, TaskType
 from apps.core.json_text import as_text, parsed
+from apps.scheduling.mounts import host_paths
 from apps.scheduling.policy.snapshot import TaskView
 from apps.workloads.models import Task, TaskGroup
 from apps.workloads.policy.pipelines import ports_of_stage
@@ -174,9 +175,4 @@ def _ports(text: str) -> tuple[tuple[int, int], ...]:
 
 @lru_cache(maxsize=4096)
 def _host_paths(volumes: str, model_path: str) -> tuple[str, ...]:
-    """What is mounted of the host, each once: volumes are HOST[:INSIDE[:ro]]; a model path that is not
-    absolute lies where the node keeps its models (AGENT-05)."""
-    paths = [volume.split(":", 1)[0] for volume in parsed(volumes)]
-    if model_path.startswith("/"):
-        paths.append(model_path)
-    return tuple(dict.fromkeys(paths))
+    return host_paths(parsed(volumes), model_path)

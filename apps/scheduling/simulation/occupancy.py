@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from agent.contract.states import TaskType
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView
 from apps.scheduling.simulation.fleet import Machine
 from apps.scheduling.simulation.workload import Item, Tenant
@@ -35,15 +34,15 @@ class Stand:
     preemptible_from_s: float = 0.0
 
     @property
-    def serves(self) -> bool:
-        """It is inference (SCHED-08)."""
-        return self.item.work.task_type == TaskType.INFERENCE
+    def counted(self) -> bool:
+        """Commitment and inference cap count it (SCHED-16)."""
+        return bool(self.item.work.container_ports)
 
     @property
     def promise(self) -> int:
         """Percent of each card that others can not have; borrowers promise nothing, nor does what has no port
         (SCHED-16)."""
-        if self.borrowed or (self.percent is not None and not self.host_ports):
+        if self.borrowed or (self.percent is not None and not self.counted):
             return 0
         return 100 if self.percent is None else self.percent
 
@@ -237,7 +236,7 @@ class Occupancy:
             cards=tuple(self._card_view(card, node, at_s) for card in base.cards),
             ports=frozenset(port for stand in stands for port in stand.host_ports),
             siblings=Counter(stand.item.group for stand in stands),
-            inference_count=sum(1 for stand in stands if stand.serves and stand.host_ports),
+            inference_count=sum(1 for stand in stands if stand.item.work.serves and stand.counted),
             tenants=frozenset(stand.tenant.id for stand in stands),
             host_wide=frozenset(wide),
         )
@@ -248,7 +247,7 @@ class Occupancy:
                 yield self._tenants[name].id
 
     def _is_host_wide(self, stand: Stand, node: NodeView) -> bool:
-        several = len(stand.cards) > 1 and stand.serves and node.host_ipc is not False
+        several = len(stand.cards) > 1 and stand.item.work.serves and node.host_ipc is not False
         return bool(stand.item.gang) or several
 
     def _card_view(self, card: CardView, node: _Node, at_s: float) -> CardView:
@@ -263,11 +262,11 @@ class Occupancy:
 
     def _hold(self, stand: Stand, card: CardView, at_s: float) -> CardHold:
         work = stand.item.work
-        counted = stand.percent is None or bool(stand.host_ports)
+        counted = stand.percent is None or stand.counted
         return CardHold(
             stand.tenant.id,
             stand.percent if counted else 0,
-            stand.serves,
+            work.serves,
             task_id=stand.item.id,
             priority=work.priority,
             preemptible=work.preemptible and not stand.leaving and stand.preemptible_from_s <= at_s,
@@ -305,7 +304,7 @@ def _kept_hold(kept: Kept) -> CardHold:
     return CardHold(
         kept.tenant.id,
         kept.percent,
-        work.task_type == TaskType.INFERENCE,
+        work.serves,
         priority=work.priority,
         reserved_for=kept.item.id,
         gang=kept.item.gang,

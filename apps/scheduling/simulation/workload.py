@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 
 from agent.contract.states import Parallelism, TaskType
+from apps.scheduling.mounts import host_paths
 from apps.scheduling.policy.snapshot import TaskView
 from apps.scheduling.simulation.files import (
     Amount,
@@ -25,6 +26,7 @@ from apps.scheduling.simulation.files import (
     require,
     require_spans,
 )
+from apps.workloads.policy.pipelines import ports_of_stage
 
 LARGEST_WORKLOAD = 1_000_000  # tasks
 CONTAINER_PORT = 8000
@@ -77,6 +79,18 @@ class Work(Entry, frozen=True, kw_only=True):
     may_borrow: bool = True
     lend: bool = True
     sleeps: tuple[Span, ...] = ()
+
+    @property
+    def serves(self) -> bool:
+        """It is inference (SCHED-08)."""
+        return self.task_type == TaskType.INFERENCE
+
+    @property
+    def container_ports(self) -> tuple[tuple[int, int], ...]:
+        """(container port, 0 for any host port) of each port of a task; without any it counts for neither
+        commitment nor cap (SCHED-16)."""
+        count = int(self.serves) if self.ports is None else self.ports
+        return tuple((CONTAINER_PORT + number, 0) for number in range(count))
 
 
 class WorkloadFile(Entry, frozen=True, kw_only=True):
@@ -146,11 +160,6 @@ def view_of(item: Item, tenant: Tenant, attempt: int, start: datetime) -> TaskVi
     """A waiting task as the scheduler sees it; `start` is the moment that second 0 is. The same as the loader
     makes of rows (`waiting.py`)."""
     work = item.work
-    serves = work.task_type == TaskType.INFERENCE
-    ports = (1 if serves else 0) if work.ports is None else work.ports
-    paths = [volume.split(":", 1)[0] for volume in work.volumes]
-    if item.model_path.startswith("/"):
-        paths.append(item.model_path)
     return TaskView(
         id=item.id,
         public_id=item.name,
@@ -164,14 +173,14 @@ def view_of(item: Item, tenant: Tenant, attempt: int, start: datetime) -> TaskVi
         gpu_type=work.gpu_type,
         memory_mb=work.memory_mb,
         percent=work.percent,
-        engine=work.engine if serves else "",
-        ports=tuple((CONTAINER_PORT + number, 0) for number in range(ports)),
+        engine=work.engine if work.serves else "",
+        ports=ports_of_stage(work.container_ports, item.rank) if item.gang else work.container_ports,
         attempt=attempt,
         rank=item.rank,
         image=work.image,
         model_path=item.model_path,
-        volumes=tuple(dict.fromkeys(paths)),
-        counted=bool(ports),
+        volumes=host_paths(work.volumes, item.model_path),
+        counted=bool(work.container_ports),
         preemptible=work.preemptible,
         host_network=bool(item.gang),
         gang=item.gang,
