@@ -14,7 +14,7 @@ from apps.scheduling.policy.bookings import NOBODY, Bookings
 from apps.scheduling.policy.capacity import MILLION, unrank
 from apps.scheduling.policy.choice import choose
 from apps.scheduling.policy.lanes import CardLanes, Chosen, NodeLanes
-from apps.scheduling.policy.questions import AGE, Answer, Base, Question
+from apps.scheduling.policy.questions import Answer, Base, Question
 from apps.scheduling.policy.registry import (
     OF_CARDS,
     Filter,
@@ -181,16 +181,12 @@ class Board(Bookings):
 
     # --- many nodes
 
-    def entries(self, task: TaskView, most: int, *, age: int = AGE) -> Answer:
-        """The nodes that take the task, so many of the best at least and those where room is kept for it;
-        as of not more than `age` bookings ago."""
-        question = self.question(task)
+    def entries(self, question: Question, task: TaskView, most: int) -> Answer:
+        """The nodes that take the task, so many of the best at least and those where room is kept for it."""
         base, stretch = question.base, question.stretch
         if base is None or stretch is None:
             return Answer([], True)
-        bookings, undone = base.taken_at
-        if undone != self.undone or len(self.touched) - bookings > age:
-            base.take_answer((len(self.touched), self.undone))
+        base.renew((len(self.touched), self.undone))
         answer = question.entries(most)
         for place in set(self._kept.get(task.id, ())):
             if stretch.has(place) and not any(entry[1] == place for entry in answer.entries):
@@ -203,7 +199,7 @@ class Board(Bookings):
         """Places where the task could stand now; with `below`, where it could if every hold of a lower
         priority than that were gone which is preemptible or leaves anyway. At most `limit` of them."""
         if below is None:
-            every = self.entries(task, len(self.nodes), age=0).entries
+            every = self.entries(self.question(task), task, len(self.nodes)).entries
             return sorted([entry[1] for entry in every])[:limit]
         stretch = self.question(task).stretch
         found: list[int] = []
@@ -225,7 +221,7 @@ class Board(Bookings):
         others = [self.nodes[place] for place in beside]
         company = self._gang_companies if task.gang else self._companies
         rated = []
-        for worth, place, _, _ in self.entries(task, len(self.nodes), age=0).entries:
+        for worth, place, _, _ in self.entries(self.question(task), task, len(self.nodes)).entries:
             node = NodeLanes(self.columns, place)
             more = sum([weight * measure(task, node, others) for measure, weight in company])
             rated.append((worth - more, place))
@@ -234,7 +230,7 @@ class Board(Bookings):
     # --- one node, filter by filter
 
     def _judge_room(self, ask: Ask, room: NodeRoom) -> "list[CardRoom] | Refused":
-        left = list(room.cards) if ask.cards else []
+        left: list[CardRoom] | None = None
         for one in self.filters_of(ask):
             if one.of is Of.NODE or one.of is Of.NODE_FACTS:
                 thing = room if one.of is Of.NODE else room.facts
@@ -242,11 +238,12 @@ class Board(Bookings):
                     short = 0.0 if one.short is None else float(one.short(ask, thing))
                     return Refused(one.code(ask), dict(one.tell(ask, thing, None, 0)), short)
                 continue
+            left = room.cards if left is None else left
             stay = _staying(one, ask, left)
             if (left and not stay) if one.empties else len(stay) < ask.cards:
                 return _refused(one, ask, room, left, stay)
             left = stay
-        return choose(ask.cards, left)
+        return choose(ask.cards, left or [])
 
     def _crosses_the_line(self, task: TaskView, place: int, lent: Collection[int]) -> bool:
         return any(

@@ -18,9 +18,8 @@ NOBODY: frozenset[int] = frozenset()
 
 
 class Bookings:
-    """`touched` names places in the order of bookings, also of those taken back, and `touches` by place the
-    slots of each, None = any. `keep_room`: tasks (row ids) that have room kept for them, for each of which
-    the nodes look different."""
+    """`touched` names places in the order of bookings, also of those taken back. `keep_room`: tasks (row ids)
+    that have room kept for them, for each of which the nodes look different."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -28,7 +27,6 @@ class Bookings:
         self.nodes: tuple[NodeView, ...] = self.columns.nodes
         self.place_of = {node.id: place for place, node in enumerate(self.nodes)}
         self.touched: list[int] = []
-        self.touches: defaultdict[int, list[Sequence[int] | None]] = defaultdict(list)
         self.versions = [0] * len(self.nodes)
         self.undone = 0
         self._kept: dict[int, list[int]] = defaultdict(list)  # task -> places where room is kept for it
@@ -94,7 +92,6 @@ class Bookings:
         self._bookings[place].append(booking)
         self._booked.append(place)
         self.columns.book(booking, place)
-        self.touches[place].append(slots)
         self.versions[place] += 1
         self.touched.append(place)
         return ports
@@ -114,7 +111,6 @@ class Bookings:
                 self._living[place] -= {last.task.tenant_id}
             self._rooms[place] = None
             self.columns.leave(last, place, self.room(place))
-            self.touches[place].append(None)
             self.versions[place] += 1
             self.touched.append(place)
             self.undone += 1

@@ -36,7 +36,7 @@ class Held(Protocol):
     free_mb: Any  # the same less the reserves; 0 where not known
     free_percent: Any  # the largest promise whose memory is free; -1 = not known
     start_percent: Any  # the largest share of the card of which more is free
-    fullness: Any  # 0..MILLION
+    fullness: Any  # 1..MILLION, more where more is promised than there is
 
 
 def higher(first: Any, second: Any) -> Any:
@@ -70,22 +70,23 @@ def reckon(held: Held, limit: int) -> None:
     held.free_mb = higher(left - held.reserve_mb, 0) * held.known
     held.free_percent = ((held.unpromised_mb + 1) * 100 - 1) // total
     held.start_percent = (held.unpromised_mb * 100 - 1) // total
-    held.fullness = (held.promised * 10_000 + MILLION - held.free_mb * MILLION // total) // 2
+    held.fullness = (held.promised * 10_000 + MILLION - held.free_mb * MILLION // total) // 2 + 1
 
 
 # Cards of a node are ranked by fullness, of equals the first one; no node may name more cards than this
 # (fleet: services/cards.py), and with as many the numbers still fit into 32 bits.
-SLOTS = 256
+SLOT_BITS = 8
+SLOTS = 1 << SLOT_BITS
 
 
 def rank(fullness: Any, slot: Any) -> Any:
     """A number that is higher for the card that is taken first; it tells both (`unrank`)."""
-    return fullness * SLOTS + SLOTS - 1 - slot
+    return fullness * SLOTS + (SLOTS - 1 - slot)
 
 
 def unrank(ranked: Any) -> tuple[Any, Any]:
     """(Fullness, place in the node)."""
-    return ranked // SLOTS, SLOTS - 1 - ranked % SLOTS
+    return ranked >> SLOT_BITS, SLOTS - 1 - (ranked & (SLOTS - 1))
 
 
 class Sum(NamedTuple):

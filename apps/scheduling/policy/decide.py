@@ -76,8 +76,9 @@ class Planner:
     def _decide(
         self, unit: Unit, plan: Plan, now: datetime, place: Callable[[Unit, Plan, datetime], None]
     ) -> None:
-        if any(task.not_before is not None and task.not_before > now for task in unit):
-            return
+        for task in unit:
+            if task.not_before is not None and task.not_before > now:
+                return
         suspended = self._snapshot.suspended.get(unit[0].tenant_id)
         if suspended is not None:
             plan.refusals.update({task.id: [reason(Code.TENANT_SUSPENDED, why=suspended)] for task in unit})

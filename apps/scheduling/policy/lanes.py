@@ -28,7 +28,7 @@ Bools = NDArray[np.bool_]
 Array = NDArray[Any]
 
 # What one more card of a node that has fewer than others promises: nothing fits on it.
-NO_CARD = 1000
+NO_CARD = 300
 NO_CAP = 1 << 30
 
 _CARD_COLUMNS = {
@@ -64,7 +64,6 @@ LIVE = (
     "without_other",
 )
 _STAYING = ("foreign_mb", "used_mb", "total_mb", "reserve_mb")
-KEPT = ("promised", "claims_mb", "alone", "without_other", "unpromised_mb", *_STAYING)
 _live = attrgetter(*LIVE)
 _NODE_COLUMNS = {
     "cap_left": np.int32,
@@ -92,6 +91,14 @@ class OneCard:
 
     __slots__ = (*LIVE, *_STAYING, "_columns", "known", "place", "slot")
 
+    promised: int
+    claims_mb: int
+    foreign_mb: int
+    used_mb: int
+    total_mb: int
+    reserve_mb: int
+    alone: bool
+    without_other: bool
     known: int
     rank: int
 
@@ -136,15 +143,15 @@ class Columns:
         self.wide: tuple[list[int], list[int]] = ([], [])
         self.companies: dict[frozenset[int], Company] = {}
         self.siblings: dict[tuple[int, int], int] = {}  # by (place, group), of bookings
-        self.more_ports: dict[int, set[int]] = defaultdict(set)  # port -> places of bookings
+        self.more_ports: list[tuple[int, int]] = []  # (host port, place) of bookings
         self._outsiders: dict[int, list[Company]] = {}
+        self._kind_counts: Array | None = None
         self._group_sizes: tuple[Array, Array] | None = None
         self._having: dict[tuple[str, Any], Bools] = {}
         self._places_of: dict[str, dict[Any, Array]] = {}
         self._build_cards(reserve)
         self._build_nodes()
         self._one = OneCard(self)
-        self._kept = [(name, getattr(self, name)) for name in KEPT]
         self._live = [getattr(self, name) for name in LIVE]
 
     # --- building
@@ -241,11 +248,12 @@ class Columns:
 
     def book(self, booking: "Booking", place: int) -> None:
         """A task comes to a node."""
-        task = booking.task
-        for slot in booking.slots:
+        task, slots = booking.task, booking.slots
+        for slot in slots:
             held = self.load(slot, place)
             if held.alone:
-                self.begun[place] += 1 / len(self.nodes[place].cards)
+                count = len(self.nodes[place].cards)
+                self.begun[place] = round(self.begun.item(place) * count + 1) / count
             add_task(held, task, borrowed=booking.borrowed)
             self.store(held)
         self.tasks[place] += 1
@@ -255,19 +263,27 @@ class Columns:
         if task.counted and task.task_type == TaskType.INFERENCE:
             self.cap_left[place] -= 1
         if booking.ports:
-            first, last = self.nodes[place].port_first, self.nodes[place].port_last
-            self.ports_left[place] -= sum([first <= host <= last for _, host in booking.ports])
+            node = self.nodes[place]
+            first, last = node.port_first, node.port_last
             for _, host in booking.ports:
-                self.more_ports[host].add(place)
+                self.more_ports.append((host, place))
+                if first <= host <= last:
+                    self.ports_left[place] -= 1
         self._join(booking, place)
 
     def load(self, slot: int, place: int) -> OneCard:
         """A card by itself, to be changed and stored."""
         held = self._one
         held.slot, held.place = slot, place
-        for name, column in self._kept:
-            setattr(held, name, column.item(slot, place))
-        held.known = int(held.unpromised_mb >= 0)
+        held.promised = self.promised.item(slot, place)
+        held.claims_mb = self.claims_mb.item(slot, place)
+        held.foreign_mb = self.foreign_mb.item(slot, place)
+        held.used_mb = self.used_mb.item(slot, place)
+        held.total_mb = self.total_mb.item(slot, place)
+        held.reserve_mb = self.reserve_mb.item(slot, place)
+        held.alone = self.alone.item(slot, place)
+        held.without_other = self.without_other.item(slot, place)
+        held.known = int(self.unpromised_mb.item(slot, place) >= 0)
         return held
 
     def stored(self, slot: int, place: int) -> OneCard:
@@ -300,7 +316,8 @@ class Columns:
         for company in self._outsiders_of(tenant):
             for slot in booking.slots:
                 company.cards[slot, place] = False
-            company.living[place] = False
+            if booking.settles:
+                company.living[place] = False
             if booking.wide:
                 company.wide[place] = False
 
@@ -311,8 +328,7 @@ class Columns:
         for here, pairs in ((booking.settles, self.living), (booking.wide, self.wide)):
             if here:
                 del pairs[0][-1], pairs[1][-1]
-        for _, port in booking.ports:
-            self.more_ports[port].discard(place)
+        del self.more_ports[len(self.more_ports) - len(booking.ports) :]
         self._mirror(room)
         self.versions[place] += 1
         self.siblings[place, booking.task.group_id] -= 1
@@ -356,6 +372,13 @@ class Columns:
                     column[np.array(lanes)[_is_outside(tenants, friends)]] = False
         return found
 
+    def kind_counts(self) -> Array:
+        """How many cards of each kind the nodes have, by (kind, node)."""
+        if self._kind_counts is None:
+            kinds = range(len(self.card_kinds))
+            self._kind_counts = np.array([count_cards(self.card_kind == kind) for kind in kinds])
+        return self._kind_counts
+
     def group_sizes(self) -> tuple[Array, Array]:
         """How many cards the largest joined set of each node has, and the largest on one PCIe root."""
         if self._group_sizes is None:
@@ -368,7 +391,7 @@ class Columns:
         """Where a host port is free."""
         free: Bools = np.ones(self.count, np.bool_)
         free[self.places_of("ports", port, lambda node: node.ports)] = False
-        free[list(self.more_ports.get(port, ()))] = False
+        free[[place for held, place in self.more_ports if held == port]] = False
         return free
 
     def having(self, field: str, value: Any, values_of: Callable[[NodeView], Iterable[Any]]) -> Bools:
@@ -470,7 +493,10 @@ class NodeLanes:
     def __getattr__(self, name: str) -> Any:
         if name not in _NODE_COLUMNS:
             raise AttributeError(name)
-        column = getattr(self._columns, name)[self._where]
+        where = self._where
+        if isinstance(where, int):
+            return getattr(self._columns, name).item(where)
+        column = getattr(self._columns, name)[where]
         setattr(self, name, column)
         return column
 

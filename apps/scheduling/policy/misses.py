@@ -12,45 +12,76 @@ from agent.contract.codes import Code
 from apps.scheduling.policy.ask import Ask
 from apps.scheduling.policy.filters import allow_list, gpu_type, online
 from apps.scheduling.policy.lanes import Array, Bools, CardLanes, Columns, NodeLanes, count_cards
-from apps.scheduling.policy.registry import OF_CARDS, Filter, Of
+from apps.scheduling.policy.registry import OF_CARDS, Filter, Of, no_numbers
 
 # Further off than any miss, in MB or percent.
 FAR = 1 << 29
 
 
 class Miss(NamedTuple):
-    """So many nodes refuse with this code; `nearest` is the place of the nearest miss."""
+    """So many nodes refuse with this code; `nearest` is the place of the nearest miss, `numbers`: it has some
+    to tell."""
 
     code: Code
     nodes: int
     nearest: int
+    numbers: bool
 
 
 class _Rest:
-    """The nodes that were not refused yet stand among these, from `first` on; `left`: their cards that were
-    not refused."""
+    """The nodes that were not refused yet stand among these, from `first` on; `kinds` of their cards pass the
+    filters of facts, and `left` were not refused by others either, `count` by node."""
 
     def __init__(self, columns: Columns) -> None:
-        self._columns = columns
+        self.columns = columns
         self.first, self.last = 0, columns.count
         self.alive: Bools = np.ones(columns.count, np.bool_)
-        self.left: Bools = columns.card_kind > 0
-        self.count: Array = count_cards(self.left)
+        self.kinds: Bools = np.array([facts is not None for facts in columns.card_kinds], np.bool_)
+        self._left: Bools | None = None
+        self.count: Array = columns.kind_counts()[self.kinds].sum(axis=0)
         self._view()
 
-    def _view(self) -> None:
-        self.where = slice(self.first, self.last)
-        self.nodes, self.cards = NodeLanes(self._columns, self.where), CardLanes(self._columns, self.where)
+    @property
+    def left(self) -> Bools:
+        """Cards that were not refused."""
+        if self._left is None:
+            self._left = self.kinds[self.columns.card_kind[:, self.where]]
+        return self._left
+
+    def narrow(self, one: Filter, ask: Ask) -> Bools:
+        """Ask of the cards; answers which were left before."""
+        if one.of is Of.CARD_FACTS:
+            passed = [facts is None or one.fits(ask, facts) for facts in self.columns.card_kinds]
+            if all(passed):
+                return self.left if one.short is not None else NONE
+            before = self.left if one.short is not None else NONE
+            self.kinds = self.kinds & np.array(passed, np.bool_)
+            self.count = self.columns.kind_counts()[self.kinds, self.where].sum(axis=0)
+            self._left = None
+            return before
+        before = self.left
+        passed = one.fits(ask, self.cards.model, before) if one.of is Of.CARDS else one.fits(ask, self.cards)
+        self._left = before & np.array(passed, np.bool_).reshape(before.shape)
+        self.count = count_cards(self._left)
+        return before
 
     def drop(self, refused: Bools) -> None:
+        """These nodes were refused."""
         self.alive &= refused ^ True
         rest = np.flatnonzero(self.alive)
         start, stop = (int(rest[0]), int(rest[-1]) + 1) if len(rest) else (0, 0)
         if 2 * (stop - start) < self.last - self.first:
-            self.alive, self.left = self.alive[start:stop], self.left[:, start:stop]
-            self.count = self.count[start:stop]
+            self.alive, self.count = self.alive[start:stop], self.count[start:stop]
+            self._left = None if self._left is None else self._left[:, start:stop]
             self.first, self.last = self.first + start, self.first + stop
             self._view()
+
+    def _view(self) -> None:
+        self.where = slice(self.first, self.last)
+        self.nodes, self.cards = NodeLanes(self.columns, self.where), CardLanes(self.columns, self.where)
+
+
+NONE: Bools = np.array([], np.bool_)
 
 
 def find_misses(columns: Columns, ask: Ask, filters: Sequence[Filter]) -> tuple[list[Miss], int]:
@@ -60,50 +91,37 @@ def find_misses(columns: Columns, ask: Ask, filters: Sequence[Filter]) -> tuple[
     for one in filters:
         if rest.first == rest.last:
             break
-        before = rest.left
+        before = NONE
         if one.of in OF_CARDS:
-            passed = _passed_cards(columns, ask, one, rest)
             had = rest.count
-            if passed is not None:
-                rest.left = before & passed
-                rest.count = count_cards(rest.left)
+            before = rest.narrow(one, ask)
             short = (rest.count == 0) & (had > 0) if one.empties else rest.count < ask.cards
         else:
-            short = _passed_nodes(columns, ask, one, rest) ^ True
+            short = _passed_nodes(ask, one, rest) ^ True
         refused = rest.alive & short
-        if refused.any():
+        count = int(np.count_nonzero(refused))
+        if count:
             nearest = rest.first + _nearest(ask, one, refused, before, rest)
-            found.append(Miss(one.code(ask), int(refused.sum()), nearest))
+            found.append(Miss(one.code(ask), count, nearest, one.tell is not no_numbers))
             rest.drop(refused)
-    return found, int(rest.alive.sum())
+    return found, int(np.count_nonzero(rest.alive))
 
 
 def count_offline(columns: Columns, ask: Ask) -> int:
     """How many nodes that the tenant may use have cards of the type; 0 where one of them is online."""
     of_type = [facts is not None and gpu_type.fits(ask, facts) for facts in columns.card_kinds]
-    there = np.array(of_type, np.bool_)[columns.card_kind]
-    there = count_cards(there) > 0
+    there = columns.kind_counts()[of_type].any(axis=0)
     kinds = columns.node_kinds
     there &= np.array([allow_list.fits(ask, facts) for facts in kinds], np.bool_)[columns.node_kind]
     lives = np.array([online.fits(ask, facts) for facts in kinds], np.bool_)[columns.node_kind]
-    return 0 if (there & lives).any() else int(there.sum())
+    return 0 if (there & lives).any() else int(np.count_nonzero(there))
 
 
-def _passed_nodes(columns: Columns, ask: Ask, one: Filter, rest: _Rest) -> Any:
+def _passed_nodes(ask: Ask, one: Filter, rest: _Rest) -> Any:
     if one.of is Of.NODE:
         return one.fits(ask, rest.nodes)
-    kinds = np.array([one.fits(ask, facts) for facts in columns.node_kinds], np.bool_)
-    return kinds[columns.node_kind[rest.where]]
-
-
-def _passed_cards(columns: Columns, ask: Ask, one: Filter, rest: _Rest) -> Any:
-    """None = all do."""
-    if one.of is Of.CARD:
-        return one.fits(ask, rest.cards)
-    if one.of is Of.CARDS:
-        return np.array(one.fits(ask, rest.cards.model, rest.left), np.bool_).reshape(rest.left.shape)
-    kinds = [facts is None or one.fits(ask, facts) for facts in columns.card_kinds]
-    return None if all(kinds) else np.array(kinds, np.bool_)[columns.card_kind[:, rest.where]]
+    kinds = np.array([one.fits(ask, facts) for facts in rest.columns.node_kinds], np.bool_)
+    return kinds[rest.columns.node_kind[rest.where]]
 
 
 def _nearest(ask: Ask, one: Filter, refused: Bools, before: Bools, rest: _Rest) -> int:

@@ -1,8 +1,8 @@
 """What the fleet is asked for one shape of task, and what many nodes answer at once.
 
 Owns the grouped method's first half: shapes that differ in their model alone share one answer (`Base`), which
-stays good while bookings touch few of its nodes; who looks at a node of it sees by the node's version that it
-was touched. One node alone is asked by `Board`, for the reasons why not see `misses.py`.
+is renewed where bookings touched its nodes. One node alone is asked by `Board`, for the reasons why not see
+`misses.py`.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,10 @@ from apps.scheduling.policy.stretches import Stretch
 # A base keeps so many of its best nodes at hand.
 TOP = 32
 
-# It is asked anew once so many bookings were made since.
-AGE = 4096
+# Of a stretch of more nodes than LONG only those are asked again that were touched, if they are fewer than
+# one of FEW: to gather some costs as much as to ask some hundred in a row.
+LONG = 1500
+FEW = 8
 
 # (-score without company, place, the node's version then, the cards' places in the node)
 Entry = tuple[float, int, int, tuple[int, ...]]
@@ -76,14 +78,38 @@ class Base:
             if weight and not one.of_model and one.applies(ask)
         ]
         self.taken_at = (-1, -1)  # bookings and undoings until then
+        self._versions: Array | None = None
 
-    def take_answer(self, at: tuple[int, int]) -> None:
-        """Ask all nodes of the stretch."""
-        stretch = self._stretch
+    def renew(self, at: tuple[int, int]) -> None:
+        """Know what all nodes say by now: ask all of them, or of a long stretch those that were touched."""
+        if at == self.taken_at:
+            return
+        stretch, undone = self._stretch, at[1] != self.taken_at[1]
         self.taken_at = at
+        versions: Array = self._columns.versions[stretch.where]
+        if self._versions is not None and not undone:
+            touched = np.flatnonzero(versions != self._versions)
+            if not len(touched):
+                return
+            if len(touched) * FEW < len(versions) > LONG:
+                self._renew(touched)
+                return
         self._fitting, self._best = self._find_fitting(stretch)
-        self._scores = np.broadcast_to(self._score(stretch, self._best), self._fitting.shape)
-        self._versions: Array = self._columns.versions[stretch.first : stretch.last].copy()
+        self._scores = self._score(stretch, self._best)
+        self._versions = versions.copy()
+        self._order()
+
+    def _renew(self, touched: Array) -> None:
+        part = self._stretch.part(touched, self._columns)
+        fitting, best = self._find_fitting(part)
+        self._fitting[touched] = fitting
+        self._scores[touched] = self._score(part, best)
+        if self._best is not None:
+            self._best[touched] = best
+        self._versions = self._columns.versions[self._stretch.where].copy()
+        self._order()
+
+    def _order(self) -> None:
         where = np.flatnonzero(self._fitting)
         self.count = len(where)
         self._top = self._best_of(where, TOP)
@@ -115,7 +141,7 @@ class Base:
             every_one = zip((-scores).tolist(), places, strict=True)
             return [(score, place, UNASKED, ()) for score, place in every_one]
         slots = unrank(self._best[where])[1].tolist()
-        versions = self._versions[where].tolist()
+        versions = self._columns.versions[where + self._stretch.first].tolist()
         every = zip((-scores).tolist(), places, versions, slots, strict=True)
         return [(score, place, version, (slot,)) for score, place, version, slot in every]
 
@@ -126,7 +152,7 @@ class Base:
         for fits in self.node_filters:
             ok = fits(ask, stretch.nodes) & ok
         if not ask.cards:
-            return np.broadcast_to(ok, (stretch.last - stretch.first,)), None
+            return np.array(np.broadcast_to(ok, stretch.nodes.tasks.shape)), None
         left = stretch.cards_ok
         for fits in self.card_filters:
             passed = fits(ask, stretch.cards)
@@ -138,19 +164,19 @@ class Base:
         enough = best > 0 if ask.cards == 1 else count_cards(left) >= ask.cards
         return enough & ok, best
 
-    def _score(self, stretch: Stretch, best: Array | None) -> Any:
+    def _score(self, stretch: Stretch, best: Array | None) -> Array:
         """What the nodes are worth, at the most where several cards are to be chosen."""
         ask = self.ask
         chosen = Chosen(0.0, 0.0)
         if best is not None:
             chosen.fullness = unrank(best)[0] / MILLION
         if ask.cards > 1:
-            links, roots = (sizes[stretch.first : stretch.last] for sizes in self._columns.group_sizes())
+            links, roots = (sizes[stretch.where] for sizes in self._columns.group_sizes())
             chosen.closeness = higher(1.0 * (links >= ask.cards), 0.5 * (roots >= ask.cards))
         total: Any = 0.0
         for measure, weight in self.scores:
             total = total + weight * measure(ask, stretch.nodes, chosen)
-        return total
+        return np.array(np.broadcast_to(total, stretch.nodes.tasks.shape), np.float64)
 
 
 class Question:

@@ -24,7 +24,7 @@ def reasons_of(board: Board, task: TaskView) -> list[Reason]:
         if miss.code == Code.NODE_NOT_ALLOWED:
             continue
         counts[miss.code] = counts.get(miss.code, 0) + miss.nodes
-        refused = board.refusal(task, miss.nearest)
+        refused = board.refusal(task, miss.nearest) if miss.numbers else Refused(miss.code)
         if refused is None:
             raise AssertionError(
                 f"many nodes say {miss.code} and {board.nodes[miss.nearest].name} alone fits"

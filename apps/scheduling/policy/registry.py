@@ -47,7 +47,8 @@ def _always(_: Any) -> bool:
     return True
 
 
-def _no_numbers(*_: Any) -> Mapping[str, Value]:
+def no_numbers(*_: Any) -> Mapping[str, Value]:
+    """Of a refusal that is no matter of numbers."""
     return {}
 
 
@@ -117,7 +118,7 @@ def filter_plugin(
     fixed: bool = False,
     applies: Callable[[Any], bool] = _always,
     short: Callable[[Any, Any], Any] | None = None,
-    tell: Callable[..., Mapping[str, Value]] = _no_numbers,
+    tell: Callable[..., Mapping[str, Value]] = no_numbers,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a filter; a lower `order` is asked first. The fields are those of `Filter`."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from agent.contract.codes import Reason
 from apps.scheduling.policy.ask import ShapeKey, shape_of
 from apps.scheduling.policy.board import Board
-from apps.scheduling.policy.questions import AGE, Entry, Question
+from apps.scheduling.policy.questions import Entry, Question
 from apps.scheduling.policy.reasons import reasons_of
 from apps.scheduling.policy.snapshot import TaskView
 
@@ -65,7 +65,7 @@ class Shape:
             self._catch_up(task, heap)
         found = self._pick(task, heap)
         if found is None and not self._all:
-            found = self._pick(task, self._fill(task, age=0))
+            found = self._pick(task, self._fill(task))
         return found
 
     def booked(self, place: int, slots: tuple[int, ...]) -> None:
@@ -73,6 +73,9 @@ class Shape:
         question, heap = self._question, self._heap
         if question is None or heap is None or len(slots) != 1:
             return
+        touched = len(self._board.touched)
+        if touched - self._seen == 1:
+            self._seen = touched
         found = self._board.fit_again(question, place, slots[0])
         if found is not None:
             now = self._board.versions[place]
@@ -85,11 +88,11 @@ class Shape:
             self._reasons = reasons_of(self._board, task)
         return self._reasons
 
-    def _fill(self, task: TaskView, age: int = AGE) -> list[Entry]:
+    def _fill(self, task: TaskView) -> list[Entry]:
         self._breathe()
         board = self._board
         self._question = board.question(task)
-        found = board.entries(task, self.tasks + SPARE, age=age)
+        found = board.entries(self._question, task, self.tasks + SPARE)
         self._all = found.all
         self._heap = heap = found.entries
         heapq.heapify(heap)

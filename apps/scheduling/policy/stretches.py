@@ -6,11 +6,12 @@ may go to are mostly one stretch in which all are meant.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from apps.scheduling.policy.ask import Ask
-from apps.scheduling.policy.lanes import Bools, CardLanes, Columns, NodeLanes
+from apps.scheduling.policy.lanes import Array, Bools, CardLanes, Columns, NodeLanes
 from apps.scheduling.policy.registry import Filter, Of
 
 Passing = tuple[bool, ...]  # by kind of facts
@@ -20,12 +21,21 @@ Passing = tuple[bool, ...]  # by kind of facts
 class Stretch:
     """Nodes in a row; `nodes_ok` and `cards_ok` tell the exceptions among them, None = there are none."""
 
+    where: Any  # a slice of all nodes, or the places of a part of it
     first: int
     last: int  # the first one that is not of it
     nodes: NodeLanes
     cards: CardLanes
     nodes_ok: Bools | None
     cards_ok: Bools | None
+
+    def part(self, some: Array, columns: Columns) -> "Stretch":
+        """Some of its nodes, counted from its first, by themselves."""
+        where = some + self.first
+        nodes_ok = None if self.nodes_ok is None else self.nodes_ok[some]
+        cards_ok = None if self.cards_ok is None else self.cards_ok[:, some]
+        nodes, cards = NodeLanes(columns, where), CardLanes(columns, where)
+        return Stretch(where, self.first, self.last, nodes, cards, nodes_ok, cards_ok)
 
     def places(self) -> list[int]:
         """Places of the nodes that pass."""
@@ -107,6 +117,7 @@ class Stretches:
             nowhere = columns.card_kind[:, where] == 0
             cards_ok = None if (cards_ok | nowhere).all() else cards_ok
         return Stretch(
+            where,
             where.start,
             where.stop,
             NodeLanes(columns, where),

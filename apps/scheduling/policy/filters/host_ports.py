@@ -39,5 +39,7 @@ def are_named_free(ask: Ask, node: NodeLanes) -> Any:
     applies=lambda ask: ask.any_ports > 0,
 )
 def fits(ask: Ask, node: NodeLanes) -> Any:
+    if not ask.named_ports:
+        return node.ports_left >= ask.any_ports
     inside = sum(1 * ((port >= node.port_first) & (port <= node.port_last)) for port in ask.named_ports)
     return node.ports_left >= ask.any_ports + inside
