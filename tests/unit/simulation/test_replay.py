@@ -175,6 +175,31 @@ def test_nothing_is_lent_where_that_is_not_allowed(tmp_path: Path, how: str):
     assert stays(found)[1] == ("tune", 500.0, "n", "finished")
 
 
+@pytest.mark.req("SHARE-04")
+def test_who_borrows_from_a_service_that_ends_has_nothing_to_stand_on(tmp_path: Path):
+    sleeper = work("chat", memory_mb=30_000, sleeps=[[60, 900]], duration_s=300)
+    tune = training("tune", at_s=100, duration_s=400)
+    found = replayed(fleet_of(tmp_path, nodes()), workload_of(tmp_path, sleeper, tune))
+
+    assert stays(found) == [
+        ("chat", 0.0, "n", "finished"),
+        ("tune", 100.0, "n", "loan_ended"),
+        ("tune", 310.0, "n", "finished"),
+    ]
+    assert found["loans"][0]["ended_s"] == 300.0
+
+
+@pytest.mark.req("SCHED-11")
+def test_room_that_was_kept_is_free_once_its_task_stands_elsewhere(tmp_path: Path):
+    sweep = training("sweep", duration_s=1000, preemptible=True)
+    short = training("short", at_s=1, duration_s=103)
+    urgent = training("urgent", at_s=100, duration_s=500, priority=9)
+    found = replayed(fleet_of(tmp_path, nodes("a"), nodes("b")), workload_of(tmp_path, sweep, short, urgent))
+
+    assert ("urgent", 104.0, "b", "finished") in stays(found)  # where another one ended meanwhile
+    assert stays(found)[-1] == ("sweep", 110.0, "a", "finished")
+
+
 def test_a_silent_node_loses_its_work_to_others(tmp_path: Path):
     fleet = fleet_of(tmp_path, nodes("a", offline=[[100, 1000]]), nodes("b", cordoned=True), nodes("c"))
     found = replayed(fleet, workload_of(tmp_path, training("job", duration_s=300)))
