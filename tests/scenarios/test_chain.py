@@ -169,7 +169,7 @@ def test_stop_and_delete_leave_nothing(running_server: Stack, make_service: Make
     until(lambda: not any(process.is_running() for process in engine), "its process is gone")
     assert held(running_server, task["id"]) == (0, 0)
     # A drain waits for its gateways no longer than its deadline: on a busy machine one may learn of it later.
-    until(lambda: refusal_of(running_server, "passing") in (404, 503), "callers are told that nothing serves it")
+    until(lambda: refusal_of(running_server, "passing") in (404, 503), "callers are told of it")
 
     api.call("DELETE", f"/api/v1/task-groups/{group['id']}")
     with pytest.raises(ApiRefusal) as missing:
