@@ -44,7 +44,7 @@ METRICS_TOKEN = "a-token-of-the-tests-" + "m" * 32
 READY_S = 240.0
 
 
-def until(condition: Callable[[], Any], what: str | Callable[[], str], limit_s: float = 60.0) -> Any:
+def until(condition: Callable[[], Any], what: str | Callable[[], str], limit_s: float = 120.0) -> Any:
     """Ask until the answer is true, and return it. Fails with `what` after `limit_s`."""
     give_up_at = time.monotonic() + limit_s
     while True:

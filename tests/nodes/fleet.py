@@ -135,7 +135,7 @@ class Fleet:
         self.made.append((person, group["id"]))
         return str(group["id"])
 
-    def await_running(self, group_id: str, limit_s: float = 60) -> None:
+    def await_running(self, group_id: str, limit_s: float = 120) -> None:
         def all_run() -> bool:
             return all(task["status"] == "running" for task in self.tasks(group_id))
 

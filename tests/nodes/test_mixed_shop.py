@@ -53,7 +53,7 @@ class Shop:
         def has_it() -> bool:
             return bool(self.fleet.task(group)["status"] == status)
 
-        until(has_it, lambda: f"{self.fleet.task(group)}\n{self.explain(group)}\n{self.printed()}", 60)
+        until(has_it, lambda: f"{self.fleet.task(group)}\n{self.explain(group)}\n{self.printed()}")
         return self.fleet.task(group)
 
     def cards_of(self, group: str) -> dict[str, int | None]:

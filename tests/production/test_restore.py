@@ -64,7 +64,7 @@ def command(stack: ProductionStack, *words: str) -> "subprocess.Popen[str]":
 
 def manage(stack: ProductionStack, *words: str) -> str:
     with command(stack, *words) as done:
-        said = done.communicate(timeout=120)[0]
+        said = done.communicate(timeout=300)[0]
     assert done.returncode == 0, said
     return said
 
