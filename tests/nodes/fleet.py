@@ -180,7 +180,7 @@ class Fleet:
             )
         return answer.choices[0].message.content or ""
 
-    def await_answer(self, model: str, limit_s: float = 15) -> str:
+    def await_answer(self, model: str, limit_s: float = 60) -> str:
         """Its answer as soon as every gateway process knows the route, which takes a second or two: the
         front proxy asks them in turn."""
 

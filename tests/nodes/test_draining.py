@@ -49,7 +49,7 @@ def test_a_service_of_one_moves_without_a_call_that_fails(fleet: Fleet) -> None:
                 steps.extend(left["step"] for left in now["left"] if left["step"] not in steps[-1:])
                 # Whoever goes, goes after another one serves.
                 if not two.containers(old["id"]):
-                    assert [task["status"] for task in fleet.tasks(group)] == ["running"]
+                    assert "running" in [task["status"] for task in fleet.tasks(group)]
                 return not now["left"] and now["done"] == [
                     {"tenant": "lab", "service": "moved", "step": "done"}
                 ]
