@@ -232,6 +232,10 @@ SCHEDULING_WEIGHTS = {
     "spread": env.float("SCHEDULING_WEIGHT_SPREAD", default=2.0),
     "binpack": env.float("SCHEDULING_WEIGHT_BINPACK", default=1.0),
     "load": env.float("SCHEDULING_WEIGHT_LOAD", default=1.0),
+    "model": env.float("SCHEDULING_WEIGHT_MODEL", default=2.0),
+    "engine": env.float("SCHEDULING_WEIGHT_ENGINE", default=1.0),
+    "topology": env.float("SCHEDULING_WEIGHT_TOPOLOGY", default=1.0),
+    "rdma": env.float("SCHEDULING_WEIGHT_RDMA", default=1.0),
 }
 # How long a hint may hold its own thread, and how long it is worth running after it was sent.
 HINT_TIMEOUT_S = env.float("HINT_TIMEOUT_S", default=0.3)

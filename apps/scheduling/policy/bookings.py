@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from agent.contract.states import TaskType
-from apps.scheduling.policy.lanes import Columns
+from apps.scheduling.policy.columns import Columns
 from apps.scheduling.policy.ports import Ports, choose_ports
 from apps.scheduling.policy.rooms import Booking, NodeRoom, is_host_wide
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Snapshot, TaskView

@@ -10,8 +10,9 @@ import numpy as np
 
 from agent.contract.codes import Code
 from apps.scheduling.policy.ask import Ask
+from apps.scheduling.policy.columns import Columns
 from apps.scheduling.policy.filters import allow_list, gpu_type, online
-from apps.scheduling.policy.lanes import Array, Bools, CardLanes, Columns, NodeLanes, count_cards
+from apps.scheduling.policy.lanes import Array, Bools, CardLanes, NodeLanes, count_cards
 from apps.scheduling.policy.registry import OF_CARDS, Filter, Of, no_numbers
 
 # Further off than any miss, in MB or percent.

@@ -12,7 +12,8 @@ import numpy as np
 
 from apps.scheduling.policy.ask import Ask
 from apps.scheduling.policy.capacity import MILLION, higher, unrank
-from apps.scheduling.policy.lanes import Array, Bools, Chosen, Columns, count_cards
+from apps.scheduling.policy.columns import Columns
+from apps.scheduling.policy.lanes import Array, Bools, Chosen, count_cards
 from apps.scheduling.policy.registry import Filter, Of, Score
 from apps.scheduling.policy.stretches import Stretch
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from agent.contract.states import TaskType
+from apps.scheduling.policy.building import node_row
 from apps.scheduling.policy.capacity import MILLION, add_task, rank, reckon, sum_up_holds
 from apps.scheduling.policy.facts import CardFacts, NodeFacts, card_facts, node_facts
-from apps.scheduling.policy.lanes import Chosen, node_row
+from apps.scheduling.policy.lanes import Chosen
 from apps.scheduling.policy.ports import Ports
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserve, TaskView
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from apps.scheduling.policy.ask import Ask
-from apps.scheduling.policy.lanes import Array, Bools, CardLanes, Columns, NodeLanes
+from apps.scheduling.policy.columns import Columns
+from apps.scheduling.policy.lanes import Array, Bools, CardLanes, NodeLanes
 from apps.scheduling.policy.registry import Filter, Of
 
 Passing = tuple[bool, ...]  # by kind of facts

@@ -1,0 +1,139 @@
+"""Builds the fleet's columns out of a snapshot's nodes (`columns.py`): reads each node and card once."""
+
+from collections.abc import Iterable
+from math import nan
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from apps.scheduling.policy.capacity import rank, reckon, sum_up_holds
+from apps.scheduling.policy.facts import CardFacts, NodeFacts, card_facts, node_facts
+from apps.scheduling.policy.lanes import CARD_COLUMNS, NO_CAP, NO_CARD, NODE_COLUMNS
+from apps.scheduling.policy.snapshot import NodeView, Reserve
+
+if TYPE_CHECKING:
+    from apps.scheduling.policy.columns import Columns
+
+
+class _Held(SimpleNamespace):
+    """Columns while they are built, 64 bits wide."""
+
+
+def build_cards(columns: "Columns", reserve: Reserve) -> None:
+    """All columns of cards."""
+    size = columns.width * columns.count
+    promised, claims, foreign = [NO_CARD] * size, [0] * size, [0] * size
+    used, total, reserved = [0] * size, [1] * size, [0] * size
+    known, kinds, models = bytearray(size), [0] * size, [0] * size
+    alone, without_other = bytearray(size), bytearray(b"\1" * size)
+    kind_of: dict[tuple[Any, ...], int] = {}
+    model_of: dict[tuple[str, str], int] = {}
+    lanes, tenants = columns.on_cards
+    last: tuple[Any, ...] | None = None
+    kind = model = keep = 0
+    for place, node in enumerate(columns.nodes):
+        lane = place
+        for card in node.cards:
+            facts = card_facts(card)
+            if facts != last:
+                last = facts
+                if facts not in kind_of:
+                    kind_of[facts] = len(columns.card_kinds)
+                    columns.card_kinds.append(CardFacts(*facts))
+                kind = kind_of[facts]
+                model = model_of.setdefault((card.vendor, card.model), len(model_of) + 1)
+                size_mb = facts[4] or 1
+                keep = reserve.fixed_mb + int(size_mb * reserve.ratio)
+            kinds[lane], models[lane], total[lane], reserved[lane] = kind, model, size_mb, keep
+            use = card.used_mb
+            if use is not None and facts[4]:
+                known[lane], used[lane] = 1, use
+                foreign[lane] = card.foreign_mb or 0
+            if card.holds:
+                it = sum_up_holds(card.holds, size_mb)
+                promised[lane], claims[lane] = it.promised, it.claims_mb
+                without_other[lane] = not it.other
+                for hold in card.holds:
+                    lanes.append(lane)
+                    tenants.append(hold.tenant_id)
+            else:
+                promised[lane], alone[lane] = 0, 1
+            lane += columns.count
+    held = _Held()
+    for name, values in (
+        ("promised", promised),
+        ("claims_mb", claims),
+        ("foreign_mb", foreign),
+        ("used_mb", used),
+        ("total_mb", total),
+        ("reserve_mb", reserved),
+    ):
+        setattr(held, name, np.array(values, np.int64).reshape(columns.shape))
+    flags = {"known": known, "alone": alone, "without_other": without_other}
+    for name, bits in flags.items():
+        setattr(held, name, np.frombuffer(bits, np.bool_).reshape(columns.shape))
+    reckon(held, columns.limit)
+    slots = np.arange(columns.width).reshape(-1, 1)
+    held.rank = rank(held.fullness, slots)
+    held.model = np.array(models, np.int32).reshape(columns.shape)
+    for name, kept in CARD_COLUMNS.items():
+        setattr(columns, name, np.array(getattr(held, name), kept))
+    columns.card_kind = np.array(kinds, np.int32).reshape(columns.shape)
+
+
+def build_nodes(columns: "Columns") -> None:
+    """All columns of nodes; those of cards stand."""
+    kind_of: dict[tuple[Any, ...], int] = {}
+    kinds = []
+    rows: dict[str, list[Any]] = {name: [] for name in NODE_COLUMNS if name != "begun"}
+    for place, node in enumerate(columns.nodes):
+        facts = node_facts(node)
+        if facts not in kind_of:
+            kind_of[facts] = len(columns.node_kinds)
+            columns.node_kinds.append(NodeFacts(*facts))
+        kinds.append(kind_of[facts])
+        for name, value in node_row(node).items():
+            rows[name].append(value)
+        for tenant in node.tenants:
+            columns.living[0].append(place)
+            columns.living[1].append(tenant)
+        for tenant in node.host_wide:
+            columns.wide[0].append(place)
+            columns.wide[1].append(tenant)
+    columns.node_kind = np.array(kinds, np.int32)
+    for name, values in rows.items():
+        setattr(columns, name, np.array(values, NODE_COLUMNS[name]))
+    cards = (columns.card_kind > 0).sum(axis=0)
+    begun = ((columns.card_kind > 0) & (columns.alone ^ True)).sum(axis=0)
+    columns.begun = begun / np.maximum(cards, 1)
+
+
+def node_row(node: NodeView) -> dict[str, Any]:
+    """The columns of one node, as it comes."""
+    cap = node.inference_cap
+    first, last = node.port_first, node.port_last
+    percents = (node.cpu_percent, node.memory_percent, node.disk_percent)
+    return {
+        "cap_left": NO_CAP if cap is None else cap - node.inference_count,
+        "inference_cap": NO_CAP if cap is None else cap,
+        "ports_left": last - first + 1 - sum(1 for port in node.ports if first <= port <= last),
+        "port_first": first,
+        "port_last": last,
+        "tasks": sum(node.siblings.values()),
+        "has_cards": bool(node.cards),
+        "cpu_percent": nan if percents[0] is None else percents[0],
+        "memory_percent": nan if percents[1] is None else percents[1],
+        "disk_percent": nan if percents[2] is None else percents[2],
+        "load_known": None not in percents,
+        "ipc_apart": node.host_ipc is False,
+    }
+
+
+def largest_group(names: Iterable[Any]) -> int:
+    """How many of them have the most frequent name; None is no name."""
+    counts: dict[Any, int] = {}
+    for name in names:
+        if name is not None:
+            counts[name] = counts.get(name, 0) + 1
+    return max(counts.values(), default=0)
