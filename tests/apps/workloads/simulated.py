@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Q
 
 from agent.contract.codes import Code, Reason, reason
@@ -20,7 +21,7 @@ from apps.core import leases, ticks
 from apps.core.models import TickRun
 from apps.fleet.models import Liveness, Node, Port
 from apps.tenants.scope import viewer_of
-from apps.workloads.models import CardClaim, Claim, Event, Loan, Task
+from apps.workloads.models import CardClaim, Claim, Event, Loan, Reservation, Task
 from apps.workloads.policy.moves import derive_group_state, is_allowed
 from apps.workloads.selectors import desired_of, ready_replicas
 from apps.workloads.services import apply_report, claim_task, reconcile_node
@@ -28,6 +29,7 @@ from tests import factories
 
 LOOPS = ("scheduling.place", "recovery.sweep", "upkeep.drain", "usage.card_time")
 Key = tuple[str, int]
+PAUSE = timedelta(seconds=settings.PREEMPTION_PAUSE_S)
 
 
 @dataclass
@@ -65,9 +67,15 @@ class World:
         for _ in range(2):
             self.go_on()
 
-    def new_group(self, kind: TaskType, *, replicas: int, gpus: int) -> int:
+    def new_group(self, kind: TaskType, *, replicas: int, gpus: int, priority: int = 0) -> int:
         group = factories.make_group(
-            self.tenant, task_type=kind, min_replicas=1, max_replicas=3, now=self.now
+            self.tenant,
+            task_type=kind,
+            min_replicas=1,
+            max_replicas=3,
+            priority=priority,
+            preemptible=True,
+            now=self.now,
         )
         for _ in range(replicas):
             factories.make_task(group, gpu_required=gpus, ports=[{"container_port": 8000}], now=self.now)
@@ -201,6 +209,12 @@ class World:
             assert whole == derive_group_state(of_tasks), (whole, of_tasks)
         ports = set(Port.objects.values_list("owner", "attempt"))
         assert ports <= held, "a port is held by a claim that lives"
+        evicted = Event.objects.filter(code=Code.PREEMPTED).order_by("at").values_list("task", "at")
+        last: dict[int | None, datetime] = {}
+        for task, at in evicted:
+            before = last.get(task)
+            assert before is None or at >= before + PAUSE, "nobody gives way twice within the pause"
+            last[task] = at
         served = [(one.task_id, one.attempt) for one in ready_replicas()]
         assert len(served) == len({task for task, _ in served})
         assert set(served) <= held, "what gets calls has its place"
@@ -234,7 +248,8 @@ class World:
             "task__name", "attempt", "node_id"
         )
         here = [(agent.node_id, key) for agent in self.agents for key in agent.here]
-        return [*tasks, *claims, *Port.objects.values_list("owner", "attempt"), *here]
+        kept = Reservation.objects.values_list("task__name", "node_id")
+        return [*tasks, *claims, *Port.objects.values_list("owner", "attempt"), *kept, *here]
 
 
 @contextmanager

@@ -12,13 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from agent.contract.codes import Code, reason
 from agent.contract.states import Observed, State, TaskType
-from apps.core import leases
 from apps.core.errors import Refusal
 from apps.fleet.models import Card, Node
 from apps.upkeep import services as upkeep
 from apps.workloads import services
-from apps.workloads.models import CardClaim, Loan, Task, TaskGroup
-from apps.workloads.services import Placement
+from apps.workloads.models import Loan, Task, TaskGroup
 from tests.apps.workloads.simulated import LOOPS, World, pick, quiet
 
 NUMBER = st.integers(min_value=0, max_value=11)
@@ -52,16 +50,17 @@ class Story(RuleBasedStateMachine):
         rows = Task.objects.filter(group__deleted_at__isnull=True).order_by("pk")
         return pick(rows.filter(state__in=states) if states else rows, number)
 
-    @initialize(asleep=st.booleans(), waiting=st.booleans())
-    def where_it_begins(self, asleep: bool, waiting: bool) -> None:
-        """Everything runs; or what may sleeps already; or that was asked to wake in the same instant."""
+    @initialize(asleep=st.booleans(), waiting=st.booleans(), woken=st.booleans())
+    def where_it_begins(self, asleep: bool, waiting: bool, woken: bool) -> None:
+        """Everything runs; or what may is told to sleep; or sleeps already, or was asked to wake in the same
+        instant."""
         may_sleep = Task.objects.filter(group__task_type=TaskType.INFERENCE).order_by("pk")
         by, now = self.world.member.name, self.world.now
         for task in may_sleep if asleep else ():
             services.request_sleep(by=by, task=task, now=now)
         if waiting:
             self.world.agents_act()
-        for task in may_sleep if asleep and waiting else ():
+        for task in may_sleep if asleep and waiting and woken else ():
             services.request_wake(by=by, task=task, now=now)
 
     # --- loops and agents ---
@@ -172,9 +171,10 @@ class Story(RuleBasedStateMachine):
         if group:
             self.ask(services.request_delete, actor=self.world.member, group=group)
 
-    @rule()
-    def somebody_makes_a_service(self) -> None:
-        self.world.new_group(TaskType.INFERENCE, replicas=1, gpus=1)
+    @rule(kind=st.sampled_from([TaskType.INFERENCE, TaskType.TRAINING]), priority=st.integers(0, 2))
+    def somebody_makes_a_service(self, kind: TaskType, priority: int) -> None:
+        self.world.new_group(kind, replicas=1, gpus=1, priority=priority)
+        self.world.run_loop("scheduling.place")
 
     # --- operators ---
 
@@ -189,17 +189,12 @@ class Story(RuleBasedStateMachine):
         self.ask(upkeep.force_node, actor=self.world.operator, node=node, after_s=0)
 
     @rule(number=NUMBER)
-    def training_is_placed_on_a_sleepers_card(self, number: int) -> None:
-        asleep = CardClaim.objects.filter(claim__released_at__isnull=True, claim__task__state=State.SLEEPING)
-        waiting = Task.objects.filter(state=State.PENDING, group__task_type=TaskType.TRAINING, desired="run")
-        share, task = pick(asleep.order_by("pk"), number), pick(waiting.order_by("pk"), number)
-        if share and task:
-            node = share.claim.node_id
-            placement = Placement(task.pk, task.version, node, (share.card_id,), None, (), borrowed=True)
-            lease = leases.acquire("scheduling.place", "story", 3600)
-            assert lease is not None
-            services.commit_placements(lease=lease, placements=[placement], now=self.world.now)
-            lease.release()
+    def training_arrives_and_a_service_sleeps(self, number: int) -> None:
+        """What it would need to borrow a card."""
+        self.somebody_puts_a_task_to_sleep(number)
+        self.world.agents_act()
+        self.world.new_group(TaskType.TRAINING, replicas=1, gpus=1)
+        self.world.run_loop("scheduling.place")
 
     @rule(number=NUMBER)
     def an_operator_ends_a_loan(self, number: int) -> None:
