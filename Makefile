@@ -33,10 +33,10 @@ install: python ## Make .venv hold what the lock files say, the tests' tools too
 password: python ## Give a person a new password: make password USER=admin
 	@$(BOOT) -- manage.py password $(USER)
 
-check: install ## Lint, types, imports, migrations, translations, fast tests (under 3 minutes)
+check: install ## Lint, types, imports, migrations, translations, fast tests (about five minutes)
 	@bash .ci/check
 
-test: install ## Everything: check, whole stacks, faults, browser, both profiles (under 25 minutes)
+test: install ## Everything: check, whole stacks, faults, browser, both profiles (about half an hour)
 	@bash .ci/test $(ARGS)
 
 bench: install ## Compare the gateway with others (BENCH_ONLY=direct,nginx,ours; see bench/README.md), then bench-scheduler
