@@ -1,6 +1,6 @@
 """What a task asks for, as filters and scores read it, and which tasks ask for the same.
 
-Owns the reading of a task, done once for all alike. A field of TaskView that is read here stands in `_SHAPE`.
+Owns the reading of a task, done once for all alike. A field of TaskView that is read here stands in `SHAPE`.
 """
 
 from collections.abc import Hashable
@@ -15,7 +15,7 @@ from apps.scheduling.policy.snapshot import Snapshot, TaskView, Thresholds
 
 ShapeKey = Hashable
 
-_SHAPE = (
+SHAPE = (
     "tenant_id",
     "gpu_required",
     "gpu_type",
@@ -32,7 +32,7 @@ _SHAPE = (
     "host_network",
     "task_type",
 )
-_shape_of = attrgetter(*_SHAPE)
+_shape_of = attrgetter(*SHAPE)
 
 # Their model path is one inside the image: nothing is mounted, and no node has it nearer (ENG-03).
 _MODEL_IN_IMAGE = frozenset({"trtllm"})

@@ -188,12 +188,15 @@ class Board(Bookings):
             return Answer([], True)
         base.renew((len(self.touched), self.undone))
         answer = question.entries(most)
-        for place in set(self._kept.get(task.id, ())):
-            if stretch.has(place) and not any(entry[1] == place for entry in answer.entries):
-                own = self.fit(question, task, place)
-                if own is not None:
-                    answer.entries.append((own[0], place, self.versions[place], own[1]))
-        return answer
+        if task.id not in self._kept:
+            return answer
+        kept = [place for place in set(self._kept[task.id]) if stretch.has(place)]
+        entries = [entry for entry in answer.entries if entry[1] not in kept]
+        for place in kept:
+            own = self.fit(question, task, place)
+            if own is not None:
+                entries.append((own[0], place, self.versions[place], own[1]))
+        return Answer(entries, answer.all)
 
     def places(self, task: TaskView, below: int | None = None, limit: int | None = None) -> list[int]:
         """Places where the task could stand now; with `below`, where it could if every hold of a lower
