@@ -269,13 +269,15 @@ def fleet_where_each_field_matters():
 
 
 @pytest.mark.parametrize("asked", [{"percent": 30, "memory_mb": 3_000}, {"memory_mb": 3_000}, {}])
-def test_tasks_that_differ_in_one_field_are_not_taken_for_alike(asked):
+@pytest.mark.parametrize("closed", [True, False])
+def test_tasks_that_differ_in_one_field_are_not_taken_for_alike(asked, closed):
     """What was learned of one task is used for those alone that all checks see the same way."""
     first = task(1, engine="llamacpp", **asked)
+    fleet = [one for one in fleet_where_each_field_matters() if closed or one.open_to is None]
     for field, value in OTHERS.items():
         other = replace(first, **{field: value})
         for pair in (first, other), (other, first):
-            board = Board(world([], fleet_where_each_field_matters()))
+            board = Board(world([], fleet))
             for one in pair:
                 ask_all(board, one)
 
