@@ -37,6 +37,7 @@ from apps.workloads.policy.moves import ENDED, RUNS_ON_NODE
 from apps.workloads.services.ending import release
 from tests import factories
 
+TRIED = ("killed", "clashed", "shared cards", "borrowed cards", "preempted", "gangs placed")
 WAITING_MAX = 10
 ROUND_S = 200
 PATIENCE_S = 60.0
@@ -185,6 +186,10 @@ class Fleet:
             assert code != FAILED, "a scheduler failed; see above"
             self.told[ENDS[code]] += 1
 
+    def misses(self) -> list[str]:
+        """What did not happen yet, by chance, so that it was not tried."""
+        return [kind for kind in TRIED if not self.told[kind]]
+
     # --- what must hold
 
     def check(self) -> None:
@@ -321,9 +326,10 @@ def main(rounds: int, many: int, seed: int) -> None:
     settings.COMMIT_SLICE, settings.TICK_LEASE_TTL_S = 3, 0.05
     call_command("migrate", verbosity=0)
     fleet = Fleet(random.Random(seed))
-    for _ in range(rounds):
+    while fleet.told["rounds"] < rounds or (fleet.misses() and fleet.told["rounds"] < 3 * rounds):
         fleet.change()
         fleet.run(many)
         fleet.check()
         fleet.told["rounds"] += 1
+    assert not fleet.misses(), f"never tried: {fleet.misses()}"
     print(json.dumps(fleet.told), flush=True)
