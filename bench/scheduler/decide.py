@@ -220,15 +220,16 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
 
 
 def decide_alone() -> dict[str, Any]:
-    """The figures. `placed_per_s` counts the decision on columns that stand; `with_columns_per_s` also the
-    building of the columns out of a snapshot; `ratio` is the first one to the bare placer's."""
-    world = World()
+    """The figures. `placed_per_s` counts the decision on columns that stand, `with_columns_per_s` also the
+    building of the columns out of a snapshot; `ratio` is the first one to the bare placer's. `mixed_per_s`:
+    where the replicas of a service did not come together, so that no two tasks alike follow each other."""
+    world, mixed = World(), World(mixed=True).snapshot()
     snapshot = world.snapshot()
-    own, whole, bare = [], [], []
+    own, whole, bare, apart = [], [], [], []
     placed = bare_placed = 0
-    local = 0.0
     gc.collect()
-    gc.freeze()  # the world is no garbage of the decision's
+    gc.freeze()
+    gc.disable()  # as the scheduler's loop does: it makes no cycles
     for _ in range(int(os.environ.get("BENCH_ROUNDS") or 5)):
         bare_placed, spent = _cpu_s(lambda: place_bare(world))
         bare.append(bare_placed / spent)
@@ -238,10 +239,14 @@ def decide_alone() -> dict[str, Any]:
         own.append(placed / spent)
         whole.append(placed / (spent + building))
         check(snapshot, plan)
-        paths = {task.id: task.model_path for task in snapshot.tasks}
-        lies = {node.id: node.models for node in snapshot.nodes}
-        local = sum(paths[one.task_id] in lies[one.node_id] for one in plan.placements) / placed
+        plan, spent = _cpu_s(partial(Planner(mixed).portion, TASKS, NOW))
+        apart.append(len(plan.placements) / spent)
+        check(mixed, plan)
         gc.collect()
+    paths = {task.id: task.model_path for task in snapshot.tasks}
+    lies = {node.id: node.models for node in snapshot.nodes}
+    plan = Planner(snapshot).portion(TASKS, NOW) or Plan()
+    local = sum(paths[one.task_id] in lies[one.node_id] for one in plan.placements) / placed
     grouped, alone = statistics.median(bare), statistics.median(own)
     return {
         "nodes": NODES,
@@ -253,6 +258,7 @@ def decide_alone() -> dict[str, Any]:
         "on_nodes_with_the_model": round(local, 3),
         "placed_per_s": round(alone),
         "with_columns_per_s": round(statistics.median(whole)),
+        "mixed_per_s": round(statistics.median(apart)),
         "grouped_per_s": round(grouped),
         "ratio": round(alone / grouped, 2),
         "ratio_with_columns": round(statistics.median(whole) / grouped, 2),

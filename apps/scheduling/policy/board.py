@@ -49,6 +49,7 @@ class Board(Bookings):
         self._gang_companies = [(one.measure, weight) for one, weight in companies if weight]
         self._questions: dict[ShapeKey, Question] = {}
         self._stretches = Stretches(self.columns, self.filters_of)
+        self._in_company: dict[tuple[int, int], tuple[int, float]] = {}  # (version, score) by place and group
         self._bases: dict[object, Base] = {}
 
     def filters_of(self, ask: Ask) -> list[Filter]:
@@ -63,9 +64,9 @@ class Board(Bookings):
             ask = Ask(task, self.snapshot)
             stretch = self._stretches.find(ask)
             own = [
-                (score.measure, weight)
+                (score, weight)
                 for score, weight in self._scores
-                if score.of_model and weight and score.applies(ask)
+                if score.where is not None and weight and score.applies(ask)
             ]
             base = None if stretch is None else self._base(ask, stretch)
             found = self._questions[key] = Question(ask, stretch, base, own)
@@ -133,27 +134,12 @@ class Board(Bookings):
             return self._worth(question, base, node, Chosen(fullness / MILLION, 0.0)), (slot,)
         for fits in base.cards_filters:
             left = np.array(fits(ask, cards.model, left), np.bool_)
-        slots = np.flatnonzero(left).tolist()
+        slots = left.nonzero()[0].tolist()
         if len(slots) < ask.cards:
             return None
         room = self.room(place)
         chosen = choose(ask.cards, [room.card(slot) for slot in slots])
         return self._worth(question, base, node, as_one(chosen)), tuple([card.slot for card in chosen])
-
-    def fit_again(self, question: Question, place: int, slot: int) -> Fit | None:
-        """The same right after one card that was the first choice there was booked; None where it is not
-        any more."""
-        base, ask = question.base, question.ask
-        if base is None:
-            return None
-        node, card = NodeLanes(self.columns, place), self.columns.stored(slot, place)
-        for fits in base.node_filters:
-            if not fits(ask, node):
-                return None
-        for fits in base.card_filters:
-            if not fits(ask, card):
-                return None
-        return self._worth(question, base, node, Chosen(card.fullness / MILLION, 0.0)), (slot,)
 
     def _fit_room(self, question: Question, base: Base, room: NodeRoom) -> Fit | None:
         """Of a node where something is thought away."""
@@ -167,8 +153,8 @@ class Board(Bookings):
         ask, total, more = question.ask, 0.0, 0.0
         for measure, weight in base.scores:
             total = total + weight * measure(ask, node, chosen)
-        for measure, weight in question.model_scores:
-            more = more + weight * measure(ask, node, chosen)
+        for score, weight in question.model_scores:
+            more = more + weight * score.measure(ask, node, chosen)
         return -float(total + more)
 
     def company(self, task: TaskView, place: int) -> float:
@@ -176,8 +162,12 @@ class Board(Bookings):
         group = task.group_id
         if (place, group) not in self.columns.siblings and group not in self.nodes[place].siblings:
             return 0.0
-        node = NodeLanes(self.columns, place)
-        return sum([weight * (measure(task, node, ()) - 1.0) for measure, weight in self._companies])
+        known = self._in_company.get((place, group))
+        if known is None or known[0] != self.versions[place]:
+            node = NodeLanes(self.columns, place)
+            off = sum([weight * (measure(task, node, ()) - 1.0) for measure, weight in self._companies])
+            known = self._in_company[place, group] = (self.versions[place], off)
+        return known[1]
 
     # --- many nodes
 
@@ -186,8 +176,12 @@ class Board(Bookings):
         base, stretch = question.base, question.stretch
         if base is None or stretch is None:
             return Answer([], True)
-        base.renew((len(self.touched), self.undone))
-        answer = question.entries(most)
+        near = question.with_model(most)
+        if near:
+            answer = Answer(near, False)
+        else:
+            base.renew((len(self.touched), self.undone))
+            answer = question.entries(most)
         if task.id not in self._kept:
             return answer
         kept = [place for place in set(self._kept[task.id]) if stretch.has(place)]

@@ -142,13 +142,6 @@ class Columns:
         held.known = int(self.unpromised_mb.item(slot, place) >= 0)
         return held
 
-    def stored(self, slot: int, place: int) -> OneCard:
-        """A card by itself with all that is left of it, to be looked at."""
-        held = self._one
-        if (held.slot, held.place) != (slot, place):
-            reckon(self.load(slot, place), self.limit)
-        return held
-
     def store(self, held: OneCard) -> None:
         """Reckon what is left of a card and keep it."""
         slot, place = held.slot, held.place

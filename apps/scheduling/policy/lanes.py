@@ -89,9 +89,10 @@ class CardLanes:
     def __getattr__(self, name: str) -> Any:
         if name not in CARD_COLUMNS:
             raise AttributeError(name)
-        column = getattr(self._columns, name)[:, self._where]
-        setattr(self, name, column)
-        return column
+        column, where = getattr(self._columns, name), self._where
+        part = column.take(where, axis=1) if isinstance(where, np.ndarray) else column[:, where]
+        setattr(self, name, part)
+        return part
 
     def has_friends_only(self, friends: frozenset[int]) -> Any:
         """Whether nobody but these tenants holds anything on it."""

@@ -69,7 +69,7 @@ class _Rest:
     def drop(self, refused: Bools) -> None:
         """These nodes were refused."""
         self.alive &= refused ^ True
-        rest = np.flatnonzero(self.alive)
+        rest = self.alive.nonzero()[0]
         start, stop = (int(rest[0]), int(rest[-1]) + 1) if len(rest) else (0, 0)
         if 2 * (stop - start) < self.last - self.first:
             self.alive, self.count = self.alive[start:stop], self.count[start:stop]
@@ -126,7 +126,7 @@ def _passed_nodes(ask: Ask, one: Filter, rest: _Rest) -> Any:
 
 
 def _nearest(ask: Ask, one: Filter, refused: Bools, before: Bools, rest: _Rest) -> int:
-    where = np.flatnonzero(refused)
+    where = refused.nonzero()[0]
     if one.of in OF_CARDS and one.short is None:
         by: Any = -1 * rest.count
     elif one.of in OF_CARDS and one.short is not None:

@@ -27,6 +27,7 @@ FEW = 8
 
 # (-score without company, place, the node's version then, the cards' places in the node)
 Entry = tuple[float, int, int, tuple[int, ...]]
+NOWHERE: Array = np.array([], np.int64)
 UNASKED = -1  # the version of an entry whose node has to be asked alone
 
 
@@ -42,7 +43,6 @@ class Base:
 
     __slots__ = (
         "_best",
-        "_columns",
         "_fitting",
         "_scores",
         "_stretch",
@@ -51,8 +51,11 @@ class Base:
         "ask",
         "card_filters",
         "cards_filters",
+        "columns",
         "count",
         "node_filters",
+        "range",
+        "rise",
         "scores",
         "taken_at",
     )
@@ -66,18 +69,17 @@ class Base:
         scores: Sequence[tuple[Score, float]],
     ) -> None:
         self.ask = ask
-        self._columns = columns
+        self.columns = columns
         self._stretch = stretch
         asked = [one for one in filters if not one.covered]
         self.node_filters = [one.fits for one in asked if one.of is Of.NODE and not one.fixed]
         # The last ones refuse most.
         self.card_filters = [one.fits for one in reversed(asked) if one.of is Of.CARD]
         self.cards_filters = [one.fits for one in asked if one.of is Of.CARDS]
-        self.scores = [
-            (one.measure, weight)
-            for one, weight in scores
-            if weight and not one.of_model and one.applies(ask)
-        ]
+        heard = [(one, weight) for one, weight in scores if weight and one.where is None and one.applies(ask)]
+        self.scores = [(one.measure, weight) for one, weight in heard]
+        self.rise = sum(weight * one.rise(ask) for one, weight in heard)
+        self.range = sum(weight for _, weight in self.scores)  # no node is worth more, each score at most 1
         self.taken_at = (-1, -1)  # bookings and undoings until then
         self._versions: Array | None = None
 
@@ -87,9 +89,9 @@ class Base:
             return
         stretch, undone = self._stretch, at[1] != self.taken_at[1]
         self.taken_at = at
-        versions: Array = self._columns.versions[stretch.where]
+        versions: Array = self.columns.versions[stretch.where]
         if self._versions is not None and not undone:
-            touched = np.flatnonzero(versions != self._versions)
+            touched = (versions != self._versions).nonzero()[0]
             if not len(touched):
                 return
             if len(touched) * FEW < len(versions) > LONG:
@@ -101,31 +103,38 @@ class Base:
         self._order()
 
     def _renew(self, touched: Array) -> None:
-        part = self._stretch.part(touched, self._columns)
+        part = self._stretch.part(touched, self.columns)
         fitting, best = self._find_fitting(part)
         self._fitting[touched] = fitting
         self._scores[touched] = self._score(part, best)
         if self._best is not None:
             self._best[touched] = best
-        self._versions = self._columns.versions[self._stretch.where].copy()
+        self._versions = self.columns.versions[self._stretch.where].copy()
         self._order()
 
     def _order(self) -> None:
-        where = np.flatnonzero(self._fitting)
+        where = self._fitting.nonzero()[0]
         self.count = len(where)
         self._top = self._best_of(where, TOP)
+
+    def entries_of(self, part: Stretch, more: Array) -> list[Entry]:
+        """Entries of a part of the stretch, asked now, whose scores are raised by `more`."""
+        fitting, best = self._find_fitting(part)
+        scores = self._score(part, best) + more
+        where = fitting.nonzero()[0]
+        return self._list(part.where[where], scores[where], None if best is None else best[where])
 
     def top(self, most: int) -> list[Entry]:
         """So many of the best nodes, best first."""
         if most <= TOP or len(self._top) == self.count:
             return self._top[:most]
-        return self._best_of(np.flatnonzero(self._fitting), most)
+        return self._best_of(self._fitting.nonzero()[0], most)
 
-    def with_more(self, more: Array) -> list[Entry]:
-        """Entries of the nodes whose score rises (by so much, by node of the stretch), as far as they fit."""
-        where = np.flatnonzero(more)
-        where = where[self._fitting[where]]
-        return self._entries(where, self._scores[where] + more[where])
+    def raised(self, where: Array, more: Array) -> list[Entry]:
+        """Entries of these nodes of the stretch, as far as they fit, their scores raised by so much."""
+        fitting = self._fitting[where]
+        where = where[fitting]
+        return self._entries(where, self._scores[where] + more[fitting])
 
     def _best_of(self, where: Array, most: int) -> list[Entry]:
         scores = self._scores[where]
@@ -137,13 +146,17 @@ class Base:
         return self._entries(where[order], scores[order])
 
     def _entries(self, where: Array, scores: Array) -> list[Entry]:
-        places = (where + self._stretch.first).tolist()
-        if self.ask.cards != 1 or self._best is None:
-            every_one = zip((-scores).tolist(), places, strict=True)
-            return [(score, place, UNASKED, ()) for score, place in every_one]
-        slots = unrank(self._best[where])[1].tolist()
-        versions = self._columns.versions[where + self._stretch.first].tolist()
-        every = zip((-scores).tolist(), places, versions, slots, strict=True)
+        return self._list(
+            where + self._stretch.first, scores, None if self._best is None else self._best[where]
+        )
+
+    def _list(self, places: Array, scores: Array, best: Array | None) -> list[Entry]:
+        worth, named = (-scores).tolist(), places.tolist()
+        if self.ask.cards != 1 or best is None:
+            return [(score, place, UNASKED, ()) for score, place in zip(worth, named, strict=True)]
+        every = zip(
+            worth, named, self.columns.versions[places].tolist(), unrank(best)[1].tolist(), strict=True
+        )
         return [(score, place, version, (slot,)) for score, place, version, slot in every]
 
     def _find_fitting(self, stretch: Stretch) -> tuple[Bools, Array | None]:
@@ -172,40 +185,72 @@ class Base:
         if best is not None:
             chosen.fullness = unrank(best)[0] / MILLION
         if ask.cards > 1:
-            links, roots = (sizes[stretch.where] for sizes in self._columns.group_sizes())
+            links, roots = (sizes[stretch.where] for sizes in self.columns.group_sizes())
             chosen.closeness = higher(1.0 * (links >= ask.cards), 0.5 * (roots >= ask.cards))
         total: Any = 0.0
         for measure, weight in self.scores:
             total = total + weight * measure(ask, stretch.nodes, chosen)
-        return np.array(np.broadcast_to(total, stretch.nodes.tasks.shape), np.float64)
+        if isinstance(total, np.ndarray):
+            return total
+        return np.full(stretch.nodes.tasks.shape, total, np.float64)
 
 
 class Question:
     """One shape of task. `base` None = no node passes the filters of facts."""
 
-    __slots__ = ("ask", "base", "model_scores", "stretch")
+    __slots__ = ("_model_at", "ask", "base", "model_scores", "stretch")
 
     def __init__(
-        self, ask: Ask, stretch: Stretch | None, base: Base | None, model_scores: Sequence[tuple[Any, float]]
+        self,
+        ask: Ask,
+        stretch: Stretch | None,
+        base: Base | None,
+        model_scores: Sequence[tuple[Score, float]],
     ) -> None:
         self.ask = ask
         self.stretch = stretch
         self.base = base
         self.model_scores = model_scores
+        self._model_at = NOWHERE  # nodes of the stretch
+        for score, _ in model_scores:
+            if base is None or stretch is None or score.where is None:
+                continue
+            there = score.where(ask, base.columns)
+            there = there[(there >= stretch.first) & (there < stretch.last)] - stretch.first
+            self._model_at = np.union1d(self._model_at, there) if len(self._model_at) else there
+
+    def with_model(self, most: int) -> list[Entry]:
+        """The nodes that take it by now and where its model lies, if so many do and lying there outweighs all
+        else: then they are the best ones, and the others need not be asked. Else none."""
+        base = self.base
+        if base is None or len(self._model_at) < most:
+            return []
+        part, more = self._model()
+        if more.min() < base.range:
+            return []
+        entries = base.entries_of(part, more)
+        return entries if len(entries) >= most else []
 
     def entries(self, most: int) -> Answer:
         """The nodes that take it as far as the base knows, so many of the best at least; unordered."""
-        base, stretch = self.base, self.stretch
-        if base is None or stretch is None:
+        base = self.base
+        if base is None:
             return Answer([], True)
         best = base.top(most)
         everything = len(best) == base.count
-        more: Any = 0.0
-        for measure, weight in self.model_scores:
-            more = more + weight * measure(self.ask, stretch.nodes, None)
-        if not isinstance(more, np.ndarray):
+        if not len(self._model_at):
             return Answer(best, everything)
-        raised = base.with_more(more)
+        raised = base.raised(self._model_at, self._model()[1])
         places = {entry[1] for entry in raised}
         raised += [entry for entry in best if entry[1] not in places]
         return Answer(raised, everything)
+
+    def _model(self) -> tuple[Stretch, Array]:
+        """The nodes where the model lies, and by how much that raises their scores."""
+        if self.base is None or self.stretch is None:
+            raise AssertionError("no node passes the filters of facts")
+        part = self.stretch.part(self._model_at, self.base.columns)
+        more: Any = 0.0
+        for score, weight in self.model_scores:
+            more = more + weight * score.measure(self.ask, part.nodes, None)
+        return part, more

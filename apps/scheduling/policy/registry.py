@@ -77,13 +77,15 @@ class Filter:
 @dataclass(frozen=True, slots=True)
 class Score:
     """`measure(ask, node, chosen)` answers 0..1, elementwise; the cards chosen come as one. `applies(ask)`:
-    whether it has a word to say about the task. `of_model`: it reads the task's model, and is 0 on most
-    nodes; others do not read it."""
+    whether it has a word to say about the task. `where(ask, columns)`: a score that reads the task's model
+    and is 0 on most nodes tells on which it is not; others do not read the model. `rise(ask)`: by how much
+    the booking of one such task may raise it at most."""
 
     name: str
     measure: Callable[[Any, Any, Any], Any]
     applies: Callable[[Any], bool]
-    of_model: bool
+    where: Callable[[Any, Any], Any] | None
+    rise: Callable[[Any], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +133,16 @@ def filter_plugin(
 
 
 def score_plugin(
-    name: str, *, applies: Callable[[Any], bool] = _always, of_model: bool = False
+    name: str,
+    *,
+    applies: Callable[[Any], bool] = _always,
+    where: Callable[[Any, Any], Any] | None = None,
+    rise: Callable[[Any], float] = lambda _: 0.0,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a score."""
 
     def register(measure: Callable[..., Any]) -> Callable[..., Any]:
-        _scores[name] = Score(name, measure, applies, of_model)
+        _scores[name] = Score(name, measure, applies, where, rise)
         return measure
 
     return register

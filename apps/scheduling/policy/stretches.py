@@ -42,7 +42,7 @@ class Stretch:
         """Places of the nodes that pass."""
         if self.nodes_ok is None:
             return list(range(self.first, self.last))
-        return [int(place) for place in np.flatnonzero(self.nodes_ok) + self.first]
+        return [int(place) for place in self.nodes_ok.nonzero()[0] + self.first]
 
     def has(self, place: int) -> bool:
         """Whether the node passes."""
@@ -109,7 +109,7 @@ class Stretches:
         if cards:
             cards_ok = np.array(cards, np.bool_)[columns.card_kind]
             nodes_ok &= cards_ok.any(axis=0)
-        places = np.flatnonzero(nodes_ok)
+        places = nodes_ok.nonzero()[0]
         if not len(places):
             return None
         where = slice(int(places[0]), int(places[-1]) + 1)

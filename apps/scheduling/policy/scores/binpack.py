@@ -10,7 +10,12 @@ from apps.scheduling.policy.lanes import Chosen, NodeLanes
 from apps.scheduling.policy.registry import score_plugin
 
 
-@score_plugin("binpack")
+def _rise(ask: Ask) -> float:
+    """A node with one card is begun, and the card as full as the task makes it."""
+    return (1 + 2 * ask.percent / 100) / 3 if ask.cards else 0.0
+
+
+@score_plugin("binpack", rise=_rise)
 def measure(ask: Ask, node: NodeLanes, chosen: Chosen) -> Any:
     if not ask.cards:
         return 1.0 * (node.has_cards ^ True)
