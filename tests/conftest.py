@@ -15,6 +15,9 @@ from tests import factories
 from tests.fakes.docker.engines import docker_node  # noqa: F401 - a fixture, once: each import is another engine
 from tests.stack import running_server  # noqa: F401 - a fixture
 
+# Of the whole session, and made of processes that use the machine as long as they live.
+STACKS = ("running_server", "docker_node", "engines", "whole_fleet")
+
 # A slow machine is no failure: hypothesis' own deadline measures the machine, not the code.
 settings.register_profile("any-machine", deadline=None)
 settings.load_profile("any-machine")
@@ -91,3 +94,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.slow)
         if not any(item.iter_markers("xdist_group")):  # a folder's own stack has its own (tests/production)
             item.add_marker(pytest.mark.xdist_group("running_server"))
+
+
+def group_of(item: pytest.Item | None) -> str:
+    """What follows the last @ in the name that pytest-xdist gives it."""
+    return item.nodeid.rpartition("@")[2] if item is not None and "@" in item.nodeid else ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """A stack ends with the last test of its group, not with the session: idle it still costs the others."""
+    result = yield
+    if nextitem is not None and (group := group_of(item)) and group != group_of(nextitem):
+        for name in STACKS:
+            for made in item.session._fixturemanager._arg2fixturedefs.get(name, ()):
+                made.finish(item._request)  # type: ignore[attr-defined]
+    return result

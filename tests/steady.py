@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Protocol
 
 import psycopg
 import pytest
@@ -18,6 +19,13 @@ from tests.production_stack import ProductionStack
 from tests.stack import Stack
 
 BEAT_S = 0.02  # about twice what an idle machine needs for it
+
+
+class OnPostgres(Protocol):
+    """Whatever is asked in SQL."""
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """The answer's rows."""
 
 
 class SteadyClock:
@@ -40,14 +48,15 @@ class SteadyClock:
 
 
 @contextmanager
-def steady_clock_of(stack: Stack) -> Iterator[SteadyClock]:
+def steady_clock_of(stack: Stack | OnPostgres) -> Iterator[SteadyClock]:
     """A thread asks PostgreSQL by a new connection, or the embedded profile's server, once a beat; it goes as
     long as the block does."""
-    clock, stop, server = SteadyClock(), threading.Event(), Api(stack.base_url)
+    clock, stop = SteadyClock(), threading.Event()
+    embedded = isinstance(stack, Stack) and not isinstance(stack, ProductionStack)
 
     def ask() -> bool:
-        if not isinstance(stack, ProductionStack):
-            return server.answers("/healthz")
+        if embedded:
+            return Api(stack.base_url).answers("/healthz")
         try:
             return bool(stack.rows("SELECT 1"))
         except psycopg.Error:

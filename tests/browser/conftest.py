@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from apps.ops import demo_model
 from tests.stack import Stack, new_stack
@@ -15,6 +15,7 @@ CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 # The pictures' stack: its paths are to be read in them, and its model is the real one.
 PICTURES_HOME = Path(os.environ.get("HETEROFLOW_PICTURES_HOME", "/srv/heteroflow"))
+PATIENCE_MS = 30_000  # of a busy machine; no promise of the product
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -44,6 +45,9 @@ if os.environ.get("HETEROFLOW_PICTURES"):
             shutil.rmtree(PICTURES_HOME, ignore_errors=True)
 
 
+expect.set_options(timeout=PATIENCE_MS)
+
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """Fails, never skips, where Chromium is missing: `apt-get install chromium`.
@@ -68,7 +72,7 @@ def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
     def build(**options: object) -> Page:
         settings = {"viewport": {"width": 1280, "height": 800}, "locale": "en-US", **options}
         context = chromium.new_context(**settings)  # type: ignore[arg-type]
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))

@@ -20,6 +20,7 @@ from tests.fakes.docker.engines import DockerNode
 from tests.fakes.nginx import FrontProxy
 from tests.fakes.nvml.cards import FakeCards, build_library
 from tests.fakes.tiny_model import make_tiny_model
+from tests.fakes.vllm.image import order_next
 from tests.nodes.machine import Machine
 from tests.stack import Stack, until
 
@@ -87,13 +88,14 @@ class Fleet:
         return bool(node["online"] and (node["door"] or {}).get("state") == "open")
 
     def settle(self) -> None:
-        """All three serve, take work, and hold nothing."""
+        """All three serve, take work, and hold nothing; the next engine is as it is without an order."""
         for person, group_id in self.made:
             try:
                 person.call("DELETE", f"/api/v1/task-groups/{group_id}")
             except ApiRefusal as refusal:
                 assert refusal.status == 404
         self.made.clear()
+        order_next(self.model.parent)
         for name, machine in self.machines.items():
             machine.bring_back()
             self.set_node(name, cordoned=False)

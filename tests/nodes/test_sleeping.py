@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 def serve(fleet: Fleet, name: str) -> str:
     """A vLLM on the second machine; its group's id."""
     image = build_fake_vllm(fleet.machines["two"].engine.socket)
-    order_next(fleet.model.parent)  # as it is without an order
     with fleet.only("two"):
         group = fleet.serve(name, kind=CARDS["two"], image=image, model_path=str(fleet.model.parent))
     assert fleet.await_answer(name) == ANSWER
