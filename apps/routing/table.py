@@ -6,6 +6,11 @@ them. A key with an unknown hash is simply absent; a revoked or deleted key is n
 
 import msgspec
 
+INFERENCE = "inference"  # a key's scopes: call models,
+MODELS = "models"  # read the list of those that it may call,
+PIN = "pin"  # and choose the version or the backend of its calls itself, for testers (GW-03)
+DEFAULT_SCOPES = frozenset({INFERENCE, MODELS})
+
 
 class Door(msgspec.Struct, frozen=True):
     """A node's one TLS port (AGENT-16). `certificate_sha256`: 64 hex digits; `key` signs the line
@@ -24,7 +29,11 @@ class Door(msgspec.Struct, frozen=True):
 
 class Replica(msgspec.Struct, frozen=True):
     """One ready replica. `engine_key` is a secret (AGENT-17), sent upstream only. With a `door` it is
-    reached through that alone; `host` and `port` are its own otherwise."""
+    reached through that alone; `host` and `port` are its own otherwise.
+
+    An `external` engine (GW-19) is no task of ours: `task_id` is its own public id, `attempt` 0. With `tls`
+    it is asked by HTTPS under the system's authorities, `path_prefix` stands before a call's path ("" or
+    "/some/path"), and its host may have a private address only with `private_ok`."""
 
     task_id: str
     attempt: int
@@ -34,11 +43,16 @@ class Replica(msgspec.Struct, frozen=True):
     served_model_name: str  # what the engine calls the model; "" = ask its /v1/models
     engine_key: str = ""
     door: Door | None = None
+    external: bool = False
+    tls: bool = False
+    path_prefix: str = ""
+    private_ok: bool = False
 
 
 class Route(msgspec.Struct, frozen=True):
     """One active route of a model name; lowest priority number first, then by weight (GW-03). `dozing`: a
-    replica of it has just left the routes to sleep, and is called back if somebody wants it (SLEEP-06)."""
+    replica of it has just left the routes to sleep, and is called back if somebody wants it (SLEEP-06).
+    `sticky`: by what a session's calls stay together (GW-06): "" (nothing), "header", "user" or "key"."""
 
     route_id: str
     group_id: str
@@ -48,11 +62,13 @@ class Route(msgspec.Struct, frozen=True):
     balancing: str
     replicas: tuple[Replica, ...] = ()
     dozing: bool = False
+    sticky: str = ""
 
 
 class Key(msgspec.Struct, frozen=True):
     """One live key (TEN-06). `expires_at` in epoch seconds; `allowed_models` None = all of the
-    tenant's; `suspended` holds the tenant's reason while the tenant is suspended, else None."""
+    tenant's; `suspended` holds the tenant's reason while the tenant is suspended, else None.
+    `allowed_networks`: CIDR texts, None = from anywhere. `scopes`: what it may do, words of below."""
 
     key_id: str
     prefix: str
@@ -62,6 +78,8 @@ class Key(msgspec.Struct, frozen=True):
     expires_at: float | None = None
     allowed_models: frozenset[str] | None = None
     suspended: str | None = None
+    allowed_networks: tuple[str, ...] | None = None
+    scopes: frozenset[str] = DEFAULT_SCOPES
 
 
 class Table(msgspec.Struct, frozen=True):

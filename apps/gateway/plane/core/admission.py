@@ -5,11 +5,16 @@ of a key leaves this module.
 """
 
 import hashlib
+from collections.abc import Mapping
 
 from apps.gateway.plane.core import errors
-from apps.routing.table import Key, Route, Table
+from apps.gateway.plane.core.choice import NO_PINS, Pins
+from apps.routing.table import PIN, Key, Route, Table
 
 MAX_KEY_CHARS = 512
+VERSION_HEADER = b"x-heteroflow-version"
+BACKEND_HEADER = b"x-heteroflow-backend"
+SESSION_HEADER = b"x-heteroflow-session"
 
 
 def hash_bearer(authorization: bytes | None) -> str:
@@ -53,6 +58,20 @@ def find_routes(table: Table, key: Key, model: str) -> tuple[Route, ...]:
     if routes is None or not _allowed(key, model):
         raise errors.model_not_found(model)
     return routes
+
+
+def read_pins(headers: Mapping[bytes, bytes], key: Key) -> Pins:
+    """What the headers say of the backend (GW-03, GW-06). `headers`: names in lower case.
+
+    Raises CallError 403 for a version or a backend where the key may not choose them.
+    """
+    version, backend = headers.get(VERSION_HEADER, b""), headers.get(BACKEND_HEADER, b"")
+    session = headers.get(SESSION_HEADER, b"")
+    if not (version or backend or session):
+        return NO_PINS
+    if (version or backend) and PIN not in key.scopes:
+        raise errors.pin_not_allowed((VERSION_HEADER if version else BACKEND_HEADER).decode())
+    return Pins(*(value.decode("latin-1") for value in (version, backend, session)))
 
 
 def list_models(table: Table, key: Key) -> list[str]:

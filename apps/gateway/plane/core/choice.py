@@ -6,6 +6,7 @@ is healthy; the table lists ready ones only, `avoid` adds what this process has 
 
 import random
 from collections.abc import Collection, Mapping, MutableMapping
+from enum import StrEnum
 
 import msgspec
 
@@ -15,6 +16,28 @@ from apps.routing.table import Replica, Route
 class Choice(msgspec.Struct, frozen=True):
     route: Route
     replica: Replica
+
+
+class Pins(msgspec.Struct, frozen=True):
+    """What a caller's headers say of the backend: the route's version, the replica's task id, and the name of
+    the session that its calls belong to. "" = says nothing."""
+
+    version: str = ""
+    backend: str = ""
+    session: str = ""
+
+
+NO_PINS = Pins()
+
+
+class Failure(StrEnum):
+    """How a replica failed a call. What the caller did wrong, and an engine's 4xx, is none of these."""
+
+    REFUSED = "refused"  # no connection came about
+    CLOSED = "closed"  # the connection ended before any byte of a response
+    BROKEN = "broken"  # it ended in the middle of one, or what came was not HTTP
+    TIMEOUT = "timeout"  # one of the engine's deadlines passed
+    ERROR = "error"  # the engine answered with 5xx
 
 
 def choose(

@@ -61,6 +61,13 @@ def suspended(reason: str) -> CallError:
     return CallError(403, text, kind="permission_error", code="tenant_suspended")
 
 
+def pin_not_allowed(header: str) -> CallError:
+    text = (
+        f"This API key may not choose its backend by {header}. Leave the header out, or use a tester's key."
+    )
+    return CallError(403, text, kind="permission_error", code="pin_not_allowed", param=header)
+
+
 def keys_unavailable(retry_after_s: int) -> CallError:
     """The key could not be looked up; that is not the same as "unknown"."""
     text = "The API key could not be checked just now. Try again shortly."

@@ -20,6 +20,7 @@ from apps.gateway.plane.core.admission import (
     find_routes,
     hash_bearer,
     list_models,
+    read_pins,
     require_active,
     require_live,
 )
@@ -28,6 +29,7 @@ from apps.gateway.plane.core.request import INFERENCE_PATHS
 from apps.gateway.plane.core.usage import CallFacts
 from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.bodies import BodyReader, CallerGone
+from apps.gateway.plane.io.choosing import Choosing
 from apps.gateway.plane.io.exchange import CLIENT_GONE_STATUS, Exchange, Parts
 from apps.gateway.plane.io.journal import Journal
 from apps.gateway.plane.io.keys import KeyDirectory, KeyFinder
@@ -79,13 +81,12 @@ class GatewayApp:
         self._flusher = flusher
         self._clock = clock
         self._live = LiveCounts(config.sideline_s)
+        spreads = rng or random.Random()  # noqa: S311 - guards nothing
         self._parts = Parts(
             config=config,
             upstream=Upstream(config),
-            live=self._live,
+            choosing=Choosing(self._tables, self._live, spreads, config),
             journal=journal,
-            tables=self._tables,
-            rng=rng or random.Random(),  # noqa: S311 - spreads load, guards nothing
             big_bodies=asyncio.Semaphore(config.big_bodies_at_once),
         )
         self._teller = Teller(listener, self._tables, self._live, config, clock) if listener else None
@@ -260,6 +261,7 @@ class GatewayApp:
             call = await self._bodies.read_call(path, headers, receive)
             facts.model, facts.stream = call.model, call.stream
             find_routes(self._table(), key, call.model)
+            pins = read_pins(headers, key)
         except errors.CallError as fault:
             settlement.settle(Ending.REFUSED, fault.status)
             raise
@@ -269,7 +271,7 @@ class GatewayApp:
         except Exception:
             settlement.settle(Ending.REFUSED, errors.internal().status)
             raise
-        exchange = Exchange(self._parts, call, settlement, reply)
+        exchange = Exchange(self._parts, key, call, pins, settlement, reply)
         await self._run(exchange, receive, reply)
 
     async def _run(self, exchange: Exchange, receive: Receive, reply: Reply) -> None:

@@ -6,24 +6,22 @@ once, whatever happens. Never touches the database.
 
 import asyncio
 import logging
-import random
 
 import aiohttp
 import msgspec
 
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.answer import Answer, read_answer, read_upstream_error, rejects_usage_option
-from apps.gateway.plane.core.choice import Choice, choose
+from apps.gateway.plane.core.choice import Choice, Failure, Pins
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.core.request import Call, build_upstream_body, estimate_prompt_tokens
 from apps.gateway.plane.core.stream import StreamScanner
 from apps.gateway.plane.io import meters
-from apps.gateway.plane.io.live import LiveCounts
+from apps.gateway.plane.io.choosing import Choosing
 from apps.gateway.plane.io.reply import Reply
 from apps.gateway.plane.io.settlement import RecordWriter, Settlement
-from apps.gateway.plane.io.tables import Tables
 from apps.gateway.plane.io.upstream import Unreachable, Upstream
-from apps.routing.table import Route
+from apps.routing.table import Key
 from apps.usage.record import Ending
 
 log = logging.getLogger("heteroflow.gateway")
@@ -36,10 +34,8 @@ class Parts(msgspec.Struct, frozen=True):
 
     config: GatewayConfig
     upstream: Upstream
-    live: LiveCounts
+    choosing: Choosing
     journal: RecordWriter
-    tables: Tables
-    rng: random.Random
     big_bodies: asyncio.Semaphore
 
 
@@ -47,9 +43,13 @@ class Exchange:
     """`run` answers the caller. Cancel its task when the caller is gone; set `stopping` first when
     the gateway itself ends the call."""
 
-    def __init__(self, parts: Parts, call: Call, settlement: Settlement, reply: Reply) -> None:
+    def __init__(
+        self, parts: Parts, key: Key, call: Call, pins: Pins, settlement: Settlement, reply: Reply
+    ) -> None:
         self._parts = parts
+        self._key = key
         self._call = call
+        self._pins = pins
         self._settlement = settlement
         self._facts = settlement.facts
         self._reply = reply
@@ -83,12 +83,13 @@ class Exchange:
     # ---- finding a replica ----
 
     async def _serve(self) -> None:
+        choosing = self._parts.choosing
         tried: set[str] = set()
         for last in (False, True):
-            choice = self._enter(tried) or await self._called_back(tried)
-            task_id, group_id = choice.replica.task_id, choice.route.group_id
+            choice = await choosing.find(self._call, self._key, self._pins, tried)
             meters.enter(self._call.model)
             try:
+                self._note(choice)
                 response = await self._open(choice, fresh=last)
                 try:
                     if self._call.prompt_tokens is not None:
@@ -100,63 +101,20 @@ class Exchange:
                 return
             except Unreachable as failure:
                 # Nothing was sent to the caller and no byte came back, so it is safe to repeat (GW-10).
-                tried.add(task_id)
-                meters.count_upstream("refused" if failure.refused else "closed")
-                if failure.refused:
-                    self._parts.live.sideline(task_id)
+                tried.add(choice.replica.task_id)
+                kind = Failure.REFUSED if failure.refused else Failure.CLOSED
+                meters.count_upstream(kind.value)
+                choosing.failed(choice, kind)
             finally:
-                self._parts.live.leave(task_id, group_id)
+                choosing.leave(choice)
                 meters.leave(self._call.model)
         raise errors.upstream_unreachable()
 
-    def _routes(self) -> tuple[Route, ...]:
-        """Those of the present table, whatever it was when the call was admitted."""
-        table = self._parts.tables.current
-        of_tenant = {} if table is None else table.routes.get(self._facts.tenant_id, {})
-        return of_tenant.get(self._call.model, ())
-
-    def _enter(self, tried: set[str]) -> Choice | None:
-        """Chooses a replica and counts the call there, in one step of the loop: a replica that is not in the
-        present table gets no new call, which whoever stops it relies on. None = none can be had."""
-        live, config = self._parts.live, self._parts.config
-        choice = choose(
-            self._routes(),
-            in_flight=live.in_flight,
-            turns=live.turns,
-            rng=self._parts.rng,
-            avoid=tried | live.sidelined(),
-            limit=config.replica_connections,
-        )
-        if choice is None:
-            return None
-        live.enter(choice.replica.task_id, choice.route.group_id)
+    def _note(self, choice: Choice) -> None:
+        """The record names the backend that was tried last."""
         facts = self._facts
         facts.route_id, facts.group_id = choice.route.route_id, choice.route.group_id
         facts.task_id, facts.attempt = choice.replica.task_id, choice.replica.attempt
-        return choice
-
-    async def _called_back(self, tried: set[str]) -> Choice:
-        """Waits while a replica that has just left to sleep may be called back: that this call waits is what
-        calls it back. Raises CallError where none is to be had."""
-        live, config = self._parts.live, self._parts.config
-        now = asyncio.get_running_loop().time
-        until = now() + config.call_back_wait_s
-        while True:
-            routes = self._routes()
-            groups = [route.group_id for route in routes]
-            live.asked.update(groups)
-            if any(route.replicas for route in routes):
-                raise errors.backend_busy(self._call.model, config.retry_after_s)
-            dozing = [route.group_id for route in routes if route.dozing]
-            if not dozing or now() >= until:
-                raise errors.no_backend(self._call.model, config.retry_after_s)
-            live.hold(dozing)
-            try:
-                await self._parts.tables.changed(until - now())
-            finally:
-                live.let_go(dozing)
-            if (choice := self._enter(tried)) is not None:
-                return choice
 
     async def _open(self, choice: Choice, *, fresh: bool) -> aiohttp.ClientResponse:
         """The response of the replica, its body unread. Raises Unreachable or CallError."""
@@ -172,7 +130,7 @@ class Exchange:
             if not rejects_usage_option(response.status, body):
                 raise self._refusal(response, body)
             response = await self._post(choice, ask_usage=False, fresh=fresh)
-        self._parts.live.welcome(replica.task_id)
+        self._parts.choosing.succeeded(choice)
         return response
 
     async def _post(self, choice: Choice, *, ask_usage: bool, fresh: bool) -> aiohttp.ClientResponse:
