@@ -99,6 +99,10 @@ TEXTS: dict[str, Promise] = {
     "already_a_member": _("%(field)s is %(value)s, who is a member of this tenant already; change the role."),
     "role_above_own": _("%(field)s is %(value)s, above your own role %(own)s in this tenant."),
     "last_owner": _("This is the tenant's last owner; make another member owner first."),
+    "scopes_needed": _("%(field)s is empty, so that the key could do nothing; name some of: %(choices)s."),
+    "not_a_network": _(
+        "%(field)s holds %(value)s; write an address, or a network without host bits such as 10.0.0.0/8."
+    ),
     "not_in_future": _("%(field)s is %(value)s; it must lie in the future."),
     "no_such_name": _("%(field)s names %(value)s, which does not exist; check its spelling."),
     "no_such_user": _("%(field)s is %(value)s, whom nobody here is called; send a password to create them."),
@@ -226,6 +230,7 @@ TEXTS: dict[str, Promise] = {
     "did_change_role": _("changed the role"),
     "did_remove_member": _("removed the member"),
     "did_issue_key": _("issued the key"),
+    "did_change_key": _("changed the key"),
     "did_rotate_key": _("rotated the key"),
     "did_revoke_key": _("revoked the key"),
     "did_create_join_token": _("made a join token"),

@@ -7,6 +7,9 @@ Owns the reading only, a fixed number of statements whatever the size. The table
 import logging
 from collections import defaultdict
 
+import msgspec
+from django.db.models import Q
+
 from agent.contract.door import derive_key
 from apps.core import versions
 from apps.core.secrets import derive_engine_key
@@ -28,14 +31,21 @@ def read_version() -> int:
 def load_table() -> Table:
     """The whole table. The version is read first, so that rows may be newer than it says, never older."""
     version = read_version()
-    keys = {key.sha256: _build_key(key) for key in people.live_keys().iterator()}
+    keys = {}
+    for key in people.live_keys().iterator():
+        keys[key.sha256] = built = _build_key(key)
+        if key.former_sha256 is not None:
+            keys[key.former_sha256] = _build_former(key, built)
     return Table(version=version, keys=keys, routes=_load_routes())
 
 
 def find_key(sha256_hex: str) -> Key | None:
     """One live key that may be newer than the table; None for an unknown or revoked one."""
-    found = people.live_keys().filter(sha256=sha256_hex).first()
-    return None if found is None else _build_key(found)
+    found = people.live_keys().filter(Q(sha256=sha256_hex) | Q(former_sha256=sha256_hex)).first()
+    if found is None:
+        return None
+    built = _build_key(found)
+    return built if found.sha256 == sha256_hex else _build_former(found, built)
 
 
 def _build_key(key: ApiKey) -> Key:
@@ -49,7 +59,16 @@ def _build_key(key: ApiKey) -> Key:
         expires_at=None if key.expires_at is None else key.expires_at.timestamp(),
         allowed_models=None if key.allowed_models is None else frozenset(key.allowed_models),
         suspended=key.tenant.suspended_reason if suspended else None,
+        allowed_networks=None if key.allowed_addresses is None else tuple(key.allowed_addresses),
+        scopes=frozenset(key.scopes),
     )
+
+
+def _build_former(key: ApiKey, built: Key) -> Key:
+    """The value before the last rotation, with all that holds for the key, until the overlap is over."""
+    until = 0.0 if key.former_until is None else key.former_until.timestamp()
+    ends = until if built.expires_at is None else min(until, built.expires_at)
+    return msgspec.structs.replace(built, prefix=key.former_prefix, expires_at=ends)
 
 
 def _load_routes() -> dict[str, dict[str, tuple[Route, ...]]]:

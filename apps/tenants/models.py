@@ -96,8 +96,25 @@ class SharedGroup(models.Model):
         return self.name
 
 
+class KeyScope(models.TextChoices):
+    """What a gateway key may do (TEN-06); the gateway's words for it are those of `routing.table`."""
+
+    INFERENCE = "inference", _("call models")
+    MODELS = "models", _("list its models")
+    PIN = "pin", _("choose version or backend itself")
+
+
+def usual_scopes() -> list[str]:
+    """Those of a key of which nothing else is said."""
+    return [KeyScope.INFERENCE.value, KeyScope.MODELS.value]
+
+
 class ApiKey(models.Model):
-    """A gateway key (TEN-06): sha256 and display prefix only; the key itself is shown once."""
+    """A gateway key (TEN-06): sha256 and display prefix only; the key itself is shown once.
+
+    `allowed_models` null = every model of the tenant, `allowed_addresses` null = from anywhere.
+    After a rotation with an overlap the value before works until `former_until` as well.
+    """
 
     public_id = PublicIdField(kind="key")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_keys")
@@ -105,7 +122,13 @@ class ApiKey(models.Model):
     name = models.CharField(max_length=200)
     sha256 = models.CharField(max_length=64, unique=True, editable=False)
     prefix = models.CharField(max_length=20, editable=False)
+    # Most keys have none, and a blank one would not be unique.
+    former_sha256 = models.CharField(max_length=64, unique=True, null=True, editable=False)  # noqa: DJ001
+    former_prefix = models.CharField(max_length=20, blank=True, default="", editable=False)
+    former_until = models.DateTimeField(null=True, editable=False)
+    scopes = models.JSONField(default=usual_scopes)
     allowed_models = models.JSONField(null=True, blank=True)
+    allowed_addresses = models.JSONField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)

@@ -202,6 +202,7 @@ UNFOLD = {
 # Portal.
 PORTAL_POLL_S = env.int("PORTAL_POLL_S", default=3)  # how often an open page asks for its live part
 PLAYGROUND_KEY_TTL_S = env.int("PLAYGROUND_KEY_TTL_S", default=4 * 3600)  # of keys made by the playground
+KEY_OVERLAP_MAX_S = env.int("KEY_OVERLAP_MAX_S", default=7 * 86400)  # for how long a rotated key may work on
 
 # Loops (SCHED-01, RECOV-06). Each period is a setting; tests shorten them.
 SCHEDULING_PERIOD_S = env.float("SCHEDULING_PERIOD_S", default=1.0)

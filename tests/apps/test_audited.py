@@ -45,6 +45,7 @@ SENT: dict[tuple[str, str], Any] = {
     ("PATCH", "api/v1/tenants/<str:tenant_id>/members/<str:user_id>"): {"role": "admin"},
     ("DELETE", "api/v1/tenants/<str:tenant_id>/members/<str:user_id>"): {},
     ("POST", "api/v1/api-keys"): lambda e: {"name": "k", "tenant": e.rows["tenant"].slug},
+    ("PATCH", "api/v1/api-keys/<str:key_id>"): {"name": "other"},
     ("DELETE", "api/v1/api-keys/<str:key_id>"): {},
     ("POST", "api/v1/api-keys/<str:key_id>/rotate"): {},
     ("POST", "api/v1/task-groups"): lambda e: {

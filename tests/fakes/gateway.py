@@ -157,7 +157,14 @@ class RunningGateway:
         listener = socket.socket(proto=socket.IPPROTO_TCP)  # named, else asyncio leaves Nagle's delay on
         listener.bind(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
-        options = uvicorn.Config(self.app, lifespan="off", log_level="error", access_log=False, backlog=1024)
+        options = uvicorn.Config(
+            self.app,
+            lifespan="off",
+            log_level="error",
+            access_log=False,
+            backlog=1024,
+            proxy_headers=False,  # as the server has it where no proxy is trusted
+        )
         self._server = _Server(options)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
         await until(lambda: self._server.started)

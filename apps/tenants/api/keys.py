@@ -44,7 +44,9 @@ class KeyList(GenericAPIView[Any]):
             tenant=tenant,
             member=_holder(request, viewer, tenant, asked.get("member")),
             name=asked["name"],
+            scopes=asked.get("scopes"),
             allowed_models=asked.get("allowed_models"),
+            allowed_addresses=asked.get("allowed_addresses"),
             expires_at=asked.get("expires_at"),
             now=utc_now(),
         )
@@ -62,6 +64,17 @@ class KeyDetail(GenericAPIView[Any]):
         key = selectors.key_by_id(viewer_of(request.user), key_id)
         return Response(shapes.KeyShape(key).data)
 
+    @extend_schema(
+        tags=["keys"], operation_id="change_key", request=shapes.KeyChangesBody, responses=shapes.KeyShape
+    )
+    def patch(self, request: Request, key_id: str) -> Response:
+        """Change its name or limits; what is not sent stays. Gateways follow within two seconds."""
+        viewer = viewer_of(request.user)
+        key = selectors.key_by_id(viewer, key_id)
+        changes = shapes.KeyChangesBody.read(request)
+        changed = services.change_key(actor=viewer, key=key, changes=changes, now=utc_now())
+        return Response(shapes.KeyShape(changed).data)
+
     @extend_schema(tags=["keys"], operation_id="revoke_key", responses={204: None})
     def delete(self, request: Request, key_id: str) -> Response:
         """Revoke it for good."""
@@ -76,12 +89,18 @@ class KeyRotation(GenericAPIView[Any]):
     serializer_class = shapes.KeyOnceShape
     pagination_class = None
 
-    @extend_schema(tags=["keys"], operation_id="rotate_key", request=None, responses=shapes.KeyOnceShape)
+    @extend_schema(
+        tags=["keys"],
+        operation_id="rotate_key",
+        request=shapes.RotationBody,
+        responses=shapes.KeyOnceShape,
+    )
     def post(self, request: Request, key_id: str) -> Response:
-        """A new value for the key; the present one ends at once."""
+        """A new value for the key; the present one ends at once, or works on for `overlap_seconds`."""
         viewer = viewer_of(request.user)
         key = selectors.key_by_id(viewer, key_id)
-        rotated, plain = services.rotate_key(actor=viewer, key=key, now=utc_now())
+        overlap_s = shapes.RotationBody.read(request).get("overlap_seconds", 0)
+        rotated, plain = services.rotate_key(actor=viewer, key=key, now=utc_now(), overlap_s=overlap_s)
         return _once(rotated, plain, status.HTTP_200_OK)
 
 

@@ -5,7 +5,17 @@ from typing import Any
 from rest_framework import serializers
 
 from apps.core.serializers import Body
-from apps.tenants.models import ApiKey, Membership, Quota, Role, Tenant, TenantStatus, User
+from apps.tenants.models import (
+    ApiKey,
+    KeyScope,
+    Membership,
+    Quota,
+    Role,
+    Tenant,
+    TenantStatus,
+    User,
+    usual_scopes,
+)
 from apps.tenants.scope import Viewer
 from apps.tenants.services.tenants import SHARING
 
@@ -169,7 +179,9 @@ class KeyShape(serializers.ModelSerializer[ApiKey]):
     id = serializers.CharField(source="public_id", read_only=True)
     tenant = serializers.CharField(source="tenant.slug", read_only=True)
     member = serializers.CharField(source="member.username", read_only=True)
+    scopes = serializers.ListField(child=serializers.CharField(), read_only=True)
     allowed_models = serializers.ListField(child=serializers.CharField(), allow_null=True, read_only=True)
+    allowed_addresses = serializers.ListField(child=serializers.CharField(), allow_null=True, read_only=True)
 
     class Meta:
         model = ApiKey
@@ -177,9 +189,13 @@ class KeyShape(serializers.ModelSerializer[ApiKey]):
             "id",
             "name",
             "prefix",
+            "former_prefix",
+            "former_until",
             "tenant",
             "member",
+            "scopes",
             "allowed_models",
+            "allowed_addresses",
             "expires_at",
             "revoked_at",
             "last_used_at",
@@ -200,13 +216,47 @@ class KeyOnceShape(KeyShape):
         return plain
 
 
-class NewKeyBody(Body):
+class KeyLimitsBody(Body):
+    """What a key may do, with which models, from where and until when."""
+
+    scopes = serializers.ListField(
+        child=serializers.CharField(max_length=50),
+        max_length=20,
+        required=False,
+        help_text=f"of {', '.join(KeyScope.values)}; without them {', '.join(usual_scopes())}",
+    )
+    allowed_models = serializers.ListField(
+        child=serializers.CharField(max_length=200),
+        max_length=200,
+        required=False,
+        allow_null=True,
+        help_text="null: every model of the tenant",
+    )
+    allowed_addresses = serializers.ListField(
+        child=serializers.CharField(max_length=100),
+        max_length=100,
+        required=False,
+        allow_null=True,
+        help_text="networks such as 10.0.0.0/8 or 2001:db8::/32; null: from anywhere",
+    )
+    expires_at = serializers.DateTimeField(required=False, allow_null=True)
+
+
+class NewKeyBody(KeyLimitsBody):
     """`tenant` may be left out by who has one only; `member` (a user name) by who issues for themselves."""
 
     name = serializers.CharField(max_length=200)
     tenant = serializers.CharField(max_length=50, required=False)
     member = serializers.CharField(max_length=150, required=False)
-    allowed_models = serializers.ListField(
-        child=serializers.CharField(max_length=200), max_length=200, required=False, allow_null=True
+
+
+class KeyChangesBody(KeyLimitsBody):
+    """What is not sent stays."""
+
+    name = serializers.CharField(max_length=200, required=False)
+
+
+class RotationBody(Body):
+    overlap_seconds = serializers.IntegerField(
+        required=False, help_text="for how long the present value works on; 0 and without it: not at all"
     )
-    expires_at = serializers.DateTimeField(required=False, allow_null=True)

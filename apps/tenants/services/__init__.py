@@ -1,7 +1,7 @@
 """Writes to people and tenants. Every function names its actor and refuses what the actor may not do."""
 
 from apps.tenants.services.accounts import change_profile, note_new_password, set_password
-from apps.tenants.services.keys import issue_key, revoke_key, rotate_key, touch_keys
+from apps.tenants.services.keys import change_key, issue_key, revoke_key, rotate_key, touch_keys
 from apps.tenants.services.links import (
     accept_invitation,
     invite,
@@ -19,6 +19,7 @@ from apps.tenants.services.tenants import change_tenant, create_tenant, resume_t
 __all__ = [
     "accept_invitation",
     "add_member",
+    "change_key",
     "change_profile",
     "change_role",
     "change_tenant",

@@ -1,11 +1,11 @@
-"""Gateway keys (TEN-06): issued, rotated, revoked. The plain value is returned once and kept nowhere.
+"""Gateway keys (TEN-06): issued, changed, rotated, revoked. A value is returned once and kept nowhere.
 
 Every change raises the gateway's version in the same transaction, so that a revoked key ends within
-a second.
+two seconds.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -13,11 +13,12 @@ from django.db.models import Q
 
 from apps.core import audit, secrets, versions
 from apps.core.errors import Conflict, FieldError, Forbidden, Invalid
-from apps.tenants.models import ApiKey, Membership, Role, Tenant, User
+from apps.tenants.models import ApiKey, Membership, Role, Tenant, User, usual_scopes
 from apps.tenants.scope import MANAGES_ALL, Viewer, get_manageable
+from apps.tenants.services.key_rules import check_changes, check_overlap
 from apps.tenants.trail import tenancy_of
 
-_MODELS_MAX = 200
+_LIMITS = ("scopes", "allowed_models", "allowed_addresses", "expires_at")
 
 
 def issue_key(
@@ -26,19 +27,27 @@ def issue_key(
     tenant: Tenant,
     member: User,
     name: str,
+    scopes: Sequence[str] | None = None,
     allowed_models: Sequence[str] | None = None,
+    allowed_addresses: Sequence[str] | None = None,
     expires_at: datetime | None = None,
     now: datetime,
 ) -> tuple[ApiKey, str]:
-    """A key and its plain value. `allowed_models` None = every model of the tenant, empty = none.
+    """A key and its plain value. `allowed_models` None = every model of the tenant, empty = none;
+    `allowed_addresses` (CIDR) None or empty = from anywhere; `scopes` None = the usual ones.
 
     Members issue for themselves, owners and admins for members of their tenant, operators for
     anybody there and for themselves. Raises Forbidden; Invalid for a member who is not in the
-    tenant or only a viewer, and for an expiry that is not in the future.
+    tenant or only a viewer, and for limits that break a rule.
     """
     _may_issue(actor, tenant, member)
-    if expires_at is not None and expires_at <= now:
-        raise Invalid([FieldError("expires_at", "not_in_future", expires_at.isoformat())])
+    limits = {
+        "scopes": usual_scopes() if scopes is None else scopes,
+        "allowed_models": allowed_models,
+        "allowed_addresses": allowed_addresses,
+        "expires_at": expires_at,
+    }
+    columns = check_changes(limits, now=now)
     plain = secrets.new_api_key()
     with transaction.atomic():
         key = ApiKey.objects.create(
@@ -47,21 +56,44 @@ def issue_key(
             name=name,
             sha256=secrets.sha256_hex(plain),
             prefix=secrets.display_prefix(plain),
-            allowed_models=_models(allowed_models),
-            expires_at=expires_at,
+            **columns,
         )
         after = {"member": member.get_username(), "prefix": key.prefix}
-        note_key(actor, "issue_key", key, after=after | audit.picture(key, "allowed_models", "expires_at"))
+        note_key(actor, "issue_key", key, after=after | audit.picture(key, *_LIMITS))
         versions.bump()
     return key, plain
 
 
-def rotate_key(*, actor: Viewer, key: ApiKey, now: datetime) -> tuple[ApiKey, str]:
-    """A new plain value for the same key row; the one before ends at once.
+def change_key(*, actor: Viewer, key: ApiKey, changes: Mapping[str, Any], now: datetime) -> ApiKey:
+    """Change a key's name or limits: what stands in `changes` (as `check_changes` takes it), no more. An
+    expired key works again where its expiry is moved or taken away.
 
-    Raises Conflict for a revoked or expired key; NotFound or Forbidden as get_manageable.
+    Raises Invalid; Conflict for a revoked key; NotFound or Forbidden as get_manageable.
     """
     _may_change(actor, key)
+    columns = check_changes(changes, now=now)
+    with transaction.atomic():
+        present = ApiKey.objects.select_for_update().get(pk=key.pk)
+        if present.revoked_at is not None:
+            raise Conflict("already_revoked")
+        before, after = audit.changes(audit.picture(present, *columns), columns)
+        if after:
+            ApiKey.objects.filter(pk=key.pk).update(**after)
+            note_key(actor, "change_key", key, before=before, after=after)
+            versions.bump()
+    key.refresh_from_db()
+    return key
+
+
+def rotate_key(*, actor: Viewer, key: ApiKey, now: datetime, overlap_s: int = 0) -> tuple[ApiKey, str]:
+    """A new plain value for the same key row. The one before works on for `overlap_s` seconds, until the key
+    is rotated again, revoked or expires; without an overlap it ends at once.
+
+    Raises Invalid for an overlap out of range; Conflict for a revoked or expired key; NotFound or Forbidden
+    as get_manageable.
+    """
+    _may_change(actor, key)
+    check_overlap(overlap_s)
     plain = secrets.new_api_key()
     with transaction.atomic():
         present = ApiKey.objects.select_for_update().get(pk=key.pk)
@@ -69,14 +101,17 @@ def rotate_key(*, actor: Viewer, key: ApiKey, now: datetime) -> tuple[ApiKey, st
             raise Conflict("already_revoked")
         if present.expires_at is not None and present.expires_at <= now:
             raise Conflict("key_expired", expired_at=present.expires_at.isoformat())
-        old_prefix = present.prefix
+        before = {"prefix": present.prefix}
+        until = now + timedelta(seconds=overlap_s) if overlap_s else None
+        present.former_sha256 = present.sha256 if until else None
+        present.former_prefix = present.prefix if until else ""
+        present.former_until = until
         present.sha256 = secrets.sha256_hex(plain)
         present.prefix = secrets.display_prefix(plain)
         present.last_used_at = None
-        present.save(update_fields=["sha256", "prefix", "last_used_at"])
-        note_key(
-            actor, "rotate_key", present, before={"prefix": old_prefix}, after={"prefix": present.prefix}
-        )
+        present.save()
+        after = {"prefix": present.prefix} | ({"old_one_until": until} if until else {})
+        note_key(actor, "rotate_key", present, before=before, after=after)
         versions.bump()
     return present, plain
 
@@ -130,13 +165,3 @@ def _may_issue(actor: Viewer, tenant: Tenant, member: User) -> None:
 
 def _may_change(actor: Viewer, key: ApiKey) -> None:
     get_manageable(actor, ApiKey.objects.all(), key.public_id, creator="member")
-
-
-def _models(names: Sequence[str] | None) -> list[str] | None:
-    if names is None:
-        return None
-    unique = list(dict.fromkeys(names))
-    if len(unique) > _MODELS_MAX:
-        error = FieldError("allowed_models", "out_of_range", len(unique), {"min": 0, "max": _MODELS_MAX})
-        raise Invalid([error])
-    return unique

@@ -14,9 +14,10 @@ from apps.fleet.models import Liveness, Port
 from apps.routing import published
 from apps.routing.models import ModelRoute
 from apps.routing.services import create_route
-from apps.routing.table import Door
-from apps.tenants.models import Tenant, TenantStatus
-from apps.tenants.services import set_active
+from apps.routing.table import DEFAULT_SCOPES, INFERENCE, MODELS, PIN, Door
+from apps.tenants.models import KeyScope, Tenant, TenantStatus, usual_scopes
+from apps.tenants.scope import viewer_of
+from apps.tenants.services import rotate_key, set_active
 from apps.workloads.models import Task, TaskGroup
 from tests import factories
 from tests.factories import NOW
@@ -52,6 +53,34 @@ def test_keys_with_their_limits(tenant: Tenant) -> None:
     plain_one = table.keys[sha256_hex(open_key)]
     assert (plain_one.expires_at, plain_one.allowed_models) == (None, None)
     assert published.find_key(sha256_hex(plain)) == found
+
+
+@pytest.mark.req("TEN-06")
+def test_a_rotated_key_is_published_under_both_values_until_the_overlap_is_over(tenant: Tenant) -> None:
+    member = factories.make_member(tenant)
+    limits = {"scopes": ["inference", "pin"], "allowed_addresses": ["10.0.0.0/8"]}
+    key, old = factories.make_key(tenant, member, expires_at=NOW + timedelta(seconds=90), **limits)
+    actor, ends = viewer_of(member), {}
+    for overlap_s in (60, 600):
+        _, new = rotate_key(actor=actor, key=key, now=NOW, overlap_s=overlap_s)
+        table = published.load_table()
+        assert set(table.keys) == {sha256_hex(old), sha256_hex(new)}
+        former, present = table.keys[sha256_hex(old)], table.keys[sha256_hex(new)]
+        assert former.key_id == present.key_id == key.public_id
+        assert former.scopes == present.scopes == {"inference", "pin"}
+        assert former.allowed_networks == present.allowed_networks == ("10.0.0.0/8",)
+        assert (former.prefix, present.prefix) == (old[:11], new[:11])
+        ends[overlap_s] = former.expires_at
+        assert (published.find_key(sha256_hex(old)), published.find_key(sha256_hex(new))) == (former, present)
+        old = new
+    assert ends == {60: NOW.timestamp() + 60, 600: NOW.timestamp() + 90}  # never beyond the key's own end
+    assert all(loaded.expires_at == NOW.timestamp() + 90 for loaded in published.load_table().keys.values())
+
+
+@pytest.mark.req("TEN-06")
+def test_the_words_of_scopes_are_the_gateways() -> None:
+    assert set(KeyScope.values) == {INFERENCE, MODELS, PIN}
+    assert frozenset(usual_scopes()) == DEFAULT_SCOPES
 
 
 @pytest.mark.req("GW-02")

@@ -6,6 +6,7 @@ import pytest
 
 from apps.core import secrets, versions
 from apps.core.errors import Conflict, Forbidden, Invalid, NotFound
+from apps.core.models import AuditEntry
 from apps.tenants import selectors, services
 from apps.tenants.models import ApiKey, Role
 from apps.tenants.scope import viewer_of
@@ -178,3 +179,119 @@ def test_a_key_for_a_stranger_and_for_nobody_is_one_answer(api_client, tenant):
         assert answer.status_code == 400
         bodies.append(answer.content.decode().replace(name, "?").split('"request_id"')[0])
     assert bodies[0] == bodies[1]
+
+
+def rotate(actor, key, now, overlap_s):
+    return services.rotate_key(actor=viewer_of(actor), key=key, now=now, overlap_s=overlap_s)
+
+
+def test_the_value_before_lives_on_for_the_overlap(tenant, member, now):
+    key, first = issue(member, tenant, member, now)
+    _, second = rotate(member, key, now, 60)
+    row = ApiKey.objects.get(pk=key.pk)
+    assert (row.sha256, row.former_sha256) == (secrets.sha256_hex(second), secrets.sha256_hex(first))
+    assert (row.former_prefix, row.former_until) == (first[:11], now + timedelta(seconds=60))
+
+    _, third = rotate(member, key, now, 30)  # of three values the newest two
+    row.refresh_from_db()
+    assert (row.sha256, row.former_sha256) == (secrets.sha256_hex(third), secrets.sha256_hex(second))
+    assert row.former_until == now + timedelta(seconds=30)
+
+    rotate(member, key, now, 0)
+    row.refresh_from_db()
+    assert (row.former_sha256, row.former_prefix, row.former_until) == (None, "", None)
+
+
+def test_an_overlap_has_an_end(tenant, member, now, settings):
+    settings.KEY_OVERLAP_MAX_S = 60
+    key, _ = issue(member, tenant, member, now)
+    before = ApiKey.objects.filter(pk=key.pk).values().get()
+    for overlap_s in (-1, 61):
+        with pytest.raises(Invalid) as refused:
+            rotate(member, key, now, overlap_s)
+        assert [(e.field, e.code) for e in refused.value.errors] == [("overlap_seconds", "out_of_range")]
+    assert ApiKey.objects.filter(pk=key.pk).values().get() == before
+
+
+def test_limits_are_stored_in_their_usual_writing(tenant, member, now):
+    key, _ = issue(
+        member,
+        tenant,
+        member,
+        now,
+        scopes=["pin", "inference", "pin"],
+        allowed_addresses=["10.0.0.0/8", "192.0.2.7", " 2001:DB8::/32 ", "10.0.0.0/8"],
+    )
+    row = ApiKey.objects.get(pk=key.pk)
+    assert row.scopes == ["inference", "pin"]
+    assert row.allowed_addresses == ["10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32"]
+    usual = ApiKey.objects.get(pk=issue(member, tenant, member, now, allowed_addresses=[])[0].pk)
+    assert (usual.scopes, usual.allowed_addresses) == (["inference", "models"], None)
+
+
+@pytest.mark.parametrize(
+    ("limits", "field", "code"),
+    [
+        ({"scopes": []}, "scopes", "scopes_needed"),
+        ({"scopes": ["inference", "root"]}, "scopes", "not_a_choice"),
+        ({"allowed_addresses": ["10.0.0.5/8"]}, "allowed_addresses", "not_a_network"),
+        ({"allowed_addresses": ["example.org"]}, "allowed_addresses", "not_a_network"),
+        ({"allowed_addresses": [""]}, "allowed_addresses", "not_a_network"),
+        ({"allowed_addresses": [f"10.0.0.{n}" for n in range(51)]}, "allowed_addresses", "out_of_range"),
+        ({"allowed_models": [str(n) for n in range(201)]}, "allowed_models", "out_of_range"),
+    ],
+)
+def test_a_limit_that_breaks_a_rule_is_named(tenant, member, now, limits, field, code):
+    key, _ = issue(member, tenant, member, now)
+    for call in (
+        lambda: issue(member, tenant, member, now, **limits),
+        lambda: services.change_key(actor=viewer_of(member), key=key, changes=limits, now=now),
+    ):
+        with pytest.raises(Invalid) as refused:
+            call()
+        assert [(e.field, e.code) for e in refused.value.errors] == [(field, code)]
+
+
+def test_a_change_is_noted_told_to_gateways_and_touches_no_more(tenant, member, now):
+    key, _ = issue(member, tenant, member, now, allowed_models=["a"], expires_at=now + timedelta(hours=1))
+    seen = versions.read()
+
+    def change(**changes):
+        return services.change_key(actor=viewer_of(member), key=key, changes=changes, now=now)
+
+    changed = change(allowed_addresses=["10.0.0.0/8"], expires_at=None, name="other")
+    assert (changed.name, changed.allowed_addresses, changed.expires_at) == ("other", ["10.0.0.0/8"], None)
+    assert (changed.allowed_models, changed.sha256) == (["a"], key.sha256)
+    entry = AuditEntry.objects.get(verb="change_key")
+    assert set(entry.after) == {"name", "allowed_addresses", "expires_at"}
+    assert entry.before["name"] == "mine"
+    assert versions.read() == seen + 1
+    change(name="other")
+    assert (AuditEntry.objects.filter(verb="change_key").count(), versions.read()) == (1, seen + 1)
+    services.revoke_key(actor=viewer_of(member), key=key, now=now)
+    with pytest.raises(Conflict):
+        change(name="again")
+
+
+def test_who_may_change_which_keys(tenant, member, now):
+    mine, _ = issue(member, tenant, member, now)
+    onlooker = factories.make_member(tenant, Role.VIEWER)
+    for actor, kind in ((onlooker, Forbidden), (factories.make_member(tenant), NotFound)):
+        with pytest.raises(kind):
+            services.change_key(actor=viewer_of(actor), key=mine, changes={"name": "x"}, now=now)
+
+
+def test_limits_and_overlap_over_the_api(api_client, tenant, member):
+    client = api_client(member)
+    made = client.post("/api/v1/api-keys", {"name": "k", "scopes": ["inference"]}).json()
+    assert (made["scopes"], made["allowed_addresses"], made["former_until"]) == (["inference"], None, None)
+    path = f"/api/v1/api-keys/{made['id']}"
+    changed = client.patch(path, {"allowed_addresses": ["192.0.2.7"], "allowed_models": None})
+    assert changed.status_code == 200
+    assert changed.json()["allowed_addresses"] == ["192.0.2.7/32"]
+    assert "key" not in changed.json()
+    turned = client.post(f"{path}/rotate", {"overlap_seconds": 600}).json()
+    assert turned["former_prefix"] == made["prefix"] and turned["former_until"]
+    refused = client.patch(path, {"scopes": ["all"], "member": "x"}).json()
+    assert {(e["field"], e["code"]) for e in refused["errors"]} == {("member", "unknown_field")}
+    assert client.post(f"{path}/rotate", {"overlap_seconds": 10**9}).status_code == 400

@@ -1,4 +1,4 @@
-"""Who may call what: bearer key, expiry, suspension, allowed models (GW-02, TEN-01).
+"""Who may call what: bearer key, expiry, suspension, scopes, allowed models (GW-02, TEN-01, TEN-06).
 
 Decides on plain values; never looks anything up outside the table it is given. Only the sha256
 of a key leaves this module.
@@ -47,6 +47,12 @@ def require_active(key: Key) -> None:
     """Raises CallError 403 with the reason while the key's tenant is suspended (TEN-01)."""
     if key.suspended is not None:
         raise errors.suspended(key.suspended)
+
+
+def require_scope(key: Key, scope: str) -> None:
+    """Raises CallError 403 where the key may not do what `scope` stands for (TEN-06)."""
+    if scope not in key.scopes:
+        raise errors.scope_missing(scope)
 
 
 def find_routes(table: Table, key: Key, model: str) -> tuple[Route, ...]:

@@ -21,6 +21,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     big_body_bytes: int = 256 * 1024
     """From this size on a body is parsed in a thread, since 10 MB would stop the loop for 10 ms."""
     big_bodies_at_once: int = 4
+    trusted_proxies: tuple[str, ...] = ()
+    """Whose X-Forwarded-For says where a call comes from: addresses or networks, by TRUSTED_PROXIES."""
     client_write_timeout_s: float = 60.0
     """A caller that takes no byte for so long counts as gone, so that it can't hold a replica."""
 

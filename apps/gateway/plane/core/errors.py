@@ -61,6 +61,20 @@ def suspended(reason: str) -> CallError:
     return CallError(403, text, kind="permission_error", code="tenant_suspended")
 
 
+def scope_missing(scope: str) -> CallError:
+    text = f"This API key may not do this: it lacks the scope `{scope}`. Add it in the portal, to the key."
+    return CallError(403, text, kind="permission_error", code="scope_missing")
+
+
+def address_not_allowed(address: str) -> CallError:
+    """Which addresses are allowed is not told to whoever holds the key elsewhere."""
+    text = (
+        f"This API key may not be used from {address}: it is none of its allowed addresses. "
+        "Call from one of them, or change them in the portal."
+    )
+    return CallError(403, text, kind="permission_error", code="address_not_allowed")
+
+
 def pin_not_allowed(header: str) -> CallError:
     text = (
         f"This API key may not choose its backend by {header}. Leave the header out, or use a tester's key."

@@ -16,6 +16,7 @@ import msgspec
 from apps.core.request_id import carry_on
 from apps.core.request_id import request_id as present_id
 from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.address import find_address, require_address
 from apps.gateway.plane.core.admission import (
     find_routes,
     hash_bearer,
@@ -23,6 +24,7 @@ from apps.gateway.plane.core.admission import (
     read_pins,
     require_active,
     require_live,
+    require_scope,
 )
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.core.request import INFERENCE_PATHS
@@ -39,7 +41,7 @@ from apps.gateway.plane.io.settlement import Settlement
 from apps.gateway.plane.io.tables import Tables, TableSource
 from apps.gateway.plane.io.telling import Listener, Teller
 from apps.gateway.plane.io.upstream import Upstream
-from apps.routing.table import Key, Table
+from apps.routing.table import INFERENCE, MODELS, Key, Table
 from apps.usage.record import Ending
 
 log = logging.getLogger("heteroflow.gateway")
@@ -206,11 +208,11 @@ class GatewayApp:
         if path in INFERENCE_PATHS:
             if method != "POST":
                 raise errors.wrong_method(method, path, "POST")
-            await self._infer(path, headers, receive, reply, request_id)
+            await self._infer(scope, headers, receive, reply, request_id)
         elif path == "/v1/models" or (path.startswith("/v1/models/") and len(path) > len("/v1/models/")):
             if method != "GET":
                 raise errors.wrong_method(method, path, "GET")
-            await self._models(path, headers, reply)
+            await self._models(scope, headers, reply)
         else:
             raise errors.unknown_path(path)
 
@@ -229,11 +231,20 @@ class GatewayApp:
             raise errors.tables_unavailable(self._config.retry_after_s)
         return self._tables.current
 
-    async def _models(self, path: str, headers: dict[bytes, bytes], reply: Reply) -> None:
-        key = await self._admit(headers)
+    def _permit(self, key: Key, may: str, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Raises CallError 403 with the rule that forbids this key this call."""
         require_active(key)
+        require_scope(key, may)
+        if key.allowed_networks is not None:
+            peer = scope["client"][0] if scope.get("client") else ""
+            forwarded = headers.get(b"x-forwarded-for", b"")
+            require_address(key, find_address(peer, forwarded, self._config.trusted_proxies))
+
+    async def _models(self, scope: Scope, headers: dict[bytes, bytes], reply: Reply) -> None:
+        key = await self._admit(headers)
+        self._permit(key, MODELS, scope, headers)
         names = list_models(self._table(), key)
-        wanted = path.removeprefix("/v1/models").removeprefix("/")
+        wanted = scope["path"].removeprefix("/v1/models").removeprefix("/")
         if wanted:
             if wanted not in names:
                 raise errors.model_not_found(wanted)
@@ -246,16 +257,17 @@ class GatewayApp:
         return {"id": name, "object": "model", "created": int(self._started_at), "owned_by": "heteroflow"}
 
     async def _infer(
-        self, path: str, headers: dict[bytes, bytes], receive: Receive, reply: Reply, request_id: str
+        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, reply: Reply, request_id: str
     ) -> None:
         """From here on every ending leaves exactly one record (GW-12)."""
+        path = scope["path"]
         facts = CallFacts(request_id, self._clock(), path)
         settlement = Settlement(self._journal, facts)
         key = await self._admit(headers)
         facts.tenant_id, facts.tenant_slug, facts.member = key.tenant_id, key.tenant_slug, key.member
         facts.key_id, facts.key_prefix = key.key_id, key.prefix
         try:
-            require_active(key)
+            self._permit(key, INFERENCE, scope, headers)
             if self._stopping:
                 raise errors.stopping(self._config.retry_after_s)
             call = await self._bodies.read_call(path, headers, receive)

@@ -1,6 +1,7 @@
 """Reads the gateway's settings once: `HETEROFLOW_GATEWAY_<NAME>` for each field of GatewayConfig.
 
-The folder of usage files is `HETEROFLOW_USAGE_DIR`, since the flusher reads it too.
+The folder of usage files is `HETEROFLOW_USAGE_DIR`, since the flusher reads it too; the proxies that are
+trusted are TRUSTED_PROXIES, as everywhere.
 """
 
 import msgspec
@@ -9,16 +10,14 @@ from django.core.exceptions import ImproperlyConfigured
 
 from apps.gateway.plane.core.config import GatewayConfig
 
+_SHARED = {"usage_dir": "HETEROFLOW_USAGE_DIR", "trusted_proxies": "TRUSTED_PROXIES"}
+
 
 def load_config() -> GatewayConfig:
     """Raises ImproperlyConfigured that names the setting and the rule it breaks."""
     values = {}
     for field in msgspec.structs.fields(GatewayConfig):
-        name = (
-            "HETEROFLOW_USAGE_DIR"
-            if field.name == "usage_dir"
-            else f"HETEROFLOW_GATEWAY_{field.name.upper()}"
-        )
+        name = _SHARED.get(field.name, f"HETEROFLOW_GATEWAY_{field.name.upper()}")
         if hasattr(settings, name):
             given = getattr(settings, name)
             values[field.name] = str(given) if field.type is str else given
