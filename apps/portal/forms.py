@@ -82,25 +82,6 @@ class TenantForm(RefusalForm):
         return self.cleaned_data.get("tenant") or None
 
 
-class IssueKeyForm(TenantForm):
-    """A new API key."""
-
-    name = forms.CharField(
-        label=_("Name"), max_length=200, help_text=_("So that you know it again: who or what will use it.")
-    )
-    allowed_models = forms.CharField(
-        label=_("Models"),
-        required=False,
-        help_text=_("Model names separated by commas. Empty: every model of the tenant."),
-    )
-    field_order = ["tenant", "name", "allowed_models"]
-
-    def allowed(self) -> list[str] | None:
-        """The models the key is limited to; None for all."""
-        names = [name.strip() for name in self.cleaned_data["allowed_models"].split(",")]
-        return [name for name in names if name] or None
-
-
 class CreateServiceForm(TenantForm):
     """The guided, thin form: a catalog model, or everything by hand."""
 

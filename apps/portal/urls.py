@@ -20,6 +20,7 @@ urlpatterns = [
     path("services/<str:group_id>/start/", services.start, name="service_start"),
     path("services/<str:group_id>/delete/", services.delete, name="service_delete"),
     path("keys/", keys.key_list, name="keys"),
+    path("keys/<str:key_id>/", keys.change, name="key"),
     path("keys/<str:key_id>/rotate/", keys.rotate, name="key_rotate"),
     path("keys/<str:key_id>/revoke/", keys.revoke, name="key_revoke"),
     path("account/", account.account, name="account"),

@@ -95,6 +95,7 @@ SENT: dict[tuple[str, str], Any] = {
     ("POST", "services/<str:group_id>/scale/"): lambda e: _scalable(e),
     ("POST", "services/<str:group_id>/delete/"): {},
     ("POST", "keys/"): {"name": "k"},
+    ("POST", "keys/<str:key_id>/"): {"name": "other"},
     ("POST", "keys/<str:key_id>/rotate/"): {},
     ("POST", "keys/<str:key_id>/revoke/"): {},
     ("POST", "playground/key/"): lambda e: {"tenant": e.rows["tenant"].slug},

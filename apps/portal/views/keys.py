@@ -1,4 +1,4 @@
-"""API keys: list, issue, rotate, revoke. A key is in the one answer that makes it and nowhere else:
+"""API keys: list, issue, change, rotate, revoke. A key is in the one answer that makes it and nowhere else:
 not in the session, not in a message, not in an address (TEN-06)."""
 
 from django.http import HttpRequest, HttpResponse
@@ -6,12 +6,12 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from apps.core.clock import utc_now
-from apps.core.errors import Refusal
+from apps.core.errors import Invalid, Refusal
 from apps.core.scopes import TENANT
-from apps.portal.forms import IssueKeyForm
+from apps.portal.forms_keys import ChangeKeyForm, IssueKeyForm, RotateKeyForm
 from apps.portal.pages import is_fragment, page, person
 from apps.tenants import selectors, services
-from apps.tenants.models import ApiKey
+from apps.tenants.models import ApiKey, usual_scopes
 from apps.tenants.scope import Viewer, pick_tenant, viewer_of
 
 
@@ -30,7 +30,7 @@ def key_list(request: HttpRequest) -> HttpResponse:
             tenant=tenant,
             member=person(request),
             name=form.cleaned_data["name"],
-            allowed_models=form.allowed(),
+            **form.limits(),
             now=utc_now(),
         )
     except Refusal as refusal:
@@ -40,11 +40,32 @@ def key_list(request: HttpRequest) -> HttpResponse:
 
 
 @page(TENANT)
+@require_http_methods(["GET", "POST"])
+def change(request: HttpRequest, key_id: str) -> HttpResponse:
+    """Name and limits of one key; gateways follow within two seconds."""
+    viewer = viewer_of(request.user)
+    key = _own(viewer, key_id)
+    form = ChangeKeyForm(request.POST or None, key=key)
+    if request.method == "POST" and form.is_valid():
+        try:
+            services.change_key(actor=viewer, key=key, changes=form.changes(), now=utc_now())
+        except Invalid as refusal:
+            form.show(refusal)
+        else:
+            return redirect("portal:keys")
+    return render(request, "portal/key.html", {"section": "keys", "key": key, "form": form})
+
+
+@page(TENANT)
 @require_POST
 def rotate(request: HttpRequest, key_id: str) -> HttpResponse:
-    """A new key in place of the old one, which stops working at once."""
+    """A new key in place of the old one, which ends at once or lives on for the chosen time."""
     viewer = viewer_of(request.user)
-    key, plain = services.rotate_key(actor=viewer, key=_own(viewer, key_id), now=utc_now())
+    form = RotateKeyForm(request.POST)
+    overlap_s = form.cleaned_data["overlap_seconds"] if form.is_valid() else 0
+    key, plain = services.rotate_key(
+        actor=viewer, key=_own(viewer, key_id), now=utc_now(), overlap_s=overlap_s
+    )
     return _page(request, viewer, form=IssueKeyForm(viewer=viewer), key=key, plain=plain)
 
 
@@ -73,7 +94,9 @@ def _page(
         "section": "keys",
         "keys": selectors.keys(viewer),
         "form": form,
+        "rotation": RotateKeyForm(),
         "now": utc_now(),
+        "usual_scopes": usual_scopes(),
         "new_key": key,
         "plain": plain,
         "many_tenants": len(form.choices) > 1,

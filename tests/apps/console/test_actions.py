@@ -46,6 +46,22 @@ def test_issue_rotate_and_revoke_a_key(full: dict[str, Any], operator_client: Cl
     assert "issue a new one" in refused
 
 
+@pytest.mark.req("TEN-06")
+def test_a_keys_limits_are_changed_and_the_old_value_is_given_time(
+    full: dict[str, Any], operator_client: Client
+) -> None:
+    key, old = full["key"], full["plain"]
+    form = {"name": "ci", "allowed_addresses": "192.0.2.0/24", "scopes": ["models"]}
+    act(operator_client, "tenants_apikey_change_limits", key.pk, **form)
+    key.refresh_from_db()
+    assert (key.name, key.allowed_addresses, key.scopes) == ("ci", ["192.0.2.0/24"], ["models"])
+    wrong = act(operator_client, "tenants_apikey_change_limits", key.pk, name="ci", allowed_addresses="x")
+    assert "write an address" in wrong.content.decode()
+    act(operator_client, "tenants_apikey_rotate", key.pk, overlap_seconds=60)
+    page = operator_client.get(reverse("admin:tenants_apikey_change", args=[key.pk])).content.decode()
+    assert f"{old[:11]}…, until" in page
+
+
 def test_a_key_for_somebody_outside_the_tenant_is_refused_in_words(
     full: dict[str, Any], operator_client: Client
 ) -> None:
