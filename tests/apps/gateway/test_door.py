@@ -13,7 +13,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from agent.contract.door import derive_key
-from apps.gateway.plane.io.door import DoorConnector, DoorPass
+from apps.gateway.plane.core.config import GatewayConfig
+from apps.gateway.plane.io.pool import Pool
 from apps.routing.table import Door, Replica
 from apps.usage.record import Ending
 from tests.apps.gateway.test_faults import CHAT, STREAM, ask, unused_port
@@ -108,7 +109,7 @@ async def test_another_certificate_gets_nothing_and_is_sidelined(
     status, _, body = await ask(http, gateway, BODY)
     assert status == 502
     assert b"127.0.0.1" not in body and b"cd" * 32 not in body
-    assert gateway.app._parts.live.sidelined() == {"task-a"}
+    assert gateway.app._parts.choosing.live.sidelined() == {"task-a"}
     assert not door.door.counts["open"]
     assert sum(door.door.counts[why] for why in ("mac", "skew", "no_engine", "replay")) == 0  # no line came
 
@@ -153,7 +154,7 @@ async def test_a_door_that_does_not_open_is_502_and_another_replica_serves(
     source.table = make_table(make_route(bad), version=2)
     await until(lambda: gateway.app._tables.current.version == 2)
     assert (await ask(http, gateway, BODY))[0] == 502
-    assert gateway.app._parts.live.sidelined() == {"task-bad"}
+    assert gateway.app._parts.choosing.live.sidelined() == {"task-bad"}
     assert engine.seen == []
     if why != "clock":
         source.table = make_table(make_route(bad, behind(door)), version=3)
@@ -219,35 +220,18 @@ async def test_an_engine_that_breaks_off_is_told_as_without_a_door(
 async def test_a_machine_that_falls_silent_ends_its_connections(
     through_door: bool, engine: MockEngine, door: RunningDoor
 ) -> None:
-    replica = behind(door) if through_door else make_replica(engine.port)
-    port = replica.door.port if replica.door else engine.port
-    scheme = "https" if through_door else "http"
-    connector = Watched(peer_silent_s=7)
-    async with aiohttp.ClientSession(connector=connector) as session:
-        await session.get(
-            f"{scheme}://127.0.0.1:{port}/v1/models", ssl=DoorPass(replica) if through_door else True
-        )
-        (sock,) = connector.sockets
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 4
-
-
-class Watched(DoorConnector):
-    """Keeps the sockets that it opened."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.sockets: list[socket.socket] = []
-
-    async def _wrap_create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        made = await super()._wrap_create_connection(*args, **kwargs)
-        self.sockets.append(made[0].get_extra_info("socket"))
-        return made
+    replica = behind(door) if through_door else make_replica(engine)
+    pool = Pool(replica, GatewayConfig(peer_silent_s=7))
+    connection = await pool.connect()
+    sock: socket.socket = connection._transport.get_extra_info("socket")
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 4
+    connection.abort()
 
 
 def test_what_opens_the_door_is_never_shown() -> None:
     shown = Door(host="h", port=1, certificate_sha256="ab" * 32, key=KEY)
     replica = make_replica(1, door=shown)
-    for text in (repr(shown), repr(replica), repr(DoorPass(replica)), str(DoorPass(replica))):
+    for text in (repr(shown), repr(replica), str(replica)):
         assert repr(KEY) not in text and KEY.hex() not in text

@@ -38,6 +38,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Below the 5 s after which llama.cpp closes idle connections."""
     tail_timeout_s: float = 1.0
     """How long the end of an already answered stream may take before its connection is dropped."""
+    deadline_step_s: float = 0.1
+    """How often all deadlines of calls are looked at; each is met up to so much late."""
     max_answer_bytes: int = 64 * MIB
     max_event_bytes: int = 8 * MIB
     sideline_s: float = 5.0

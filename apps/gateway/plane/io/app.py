@@ -36,11 +36,12 @@ from apps.gateway.plane.io.exchange import CLIENT_GONE_STATUS, Exchange, Parts
 from apps.gateway.plane.io.journal import Journal
 from apps.gateway.plane.io.keys import KeyDirectory, KeyFinder
 from apps.gateway.plane.io.live import LiveCounts
-from apps.gateway.plane.io.reply import Receive, Reply, Send
+from apps.gateway.plane.io.reply import AsgiReply, Receive, Reply, Send
 from apps.gateway.plane.io.settlement import Settlement
 from apps.gateway.plane.io.tables import Tables, TableSource
 from apps.gateway.plane.io.telling import Listener, Teller
 from apps.gateway.plane.io.upstream import Upstream
+from apps.gateway.plane.io.watch import Watch
 from apps.routing.table import INFERENCE, MODELS, Key, Table
 from apps.usage.record import Ending
 
@@ -90,6 +91,7 @@ class GatewayApp:
             choosing=Choosing(self._tables, self._live, spreads, config),
             journal=journal,
             big_bodies=asyncio.Semaphore(config.big_bodies_at_once),
+            watch=Watch(config.deadline_step_s),
         )
         self._teller = Teller(listener, self._tables, self._live, config, clock) if listener else None
         self._telling: asyncio.Task[None] | None = None
@@ -189,17 +191,17 @@ class GatewayApp:
         # Carried on to the engine, and by this variable into every log line of the call.
         request_id = carry_on(headers.get(b"x-request-id", b"").decode("latin-1"))
         present_id.set(request_id)
-        reply = Reply(send, request_id)
+        reply = AsgiReply(send, request_id)
         try:
             await self._dispatch(scope, headers, receive, reply, request_id)
         except errors.CallError as fault:
-            await reply.error(fault)
+            await _handed(reply.error(fault))
         except CallerGone:
             return
         except Exception:
             log.exception("request %s failed inside the gateway", request_id)
             if not reply.started:
-                await reply.error(errors.internal())
+                await _handed(reply.error(errors.internal()))
 
     async def _dispatch(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, reply: Reply, request_id: str
@@ -248,10 +250,10 @@ class GatewayApp:
         if wanted:
             if wanted not in names:
                 raise errors.model_not_found(wanted)
-            await reply.whole(200, msgspec.json.encode(self._model(wanted)))
+            await _handed(reply.whole(200, msgspec.json.encode(self._model(wanted))))
         else:
             listed = {"object": "list", "data": [self._model(name) for name in names]}
-            await reply.whole(200, msgspec.json.encode(listed))
+            await _handed(reply.whole(200, msgspec.json.encode(listed)))
 
     def _model(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": int(self._started_at), "owned_by": "heteroflow"}
@@ -312,3 +314,8 @@ class GatewayApp:
 async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _handed(owed: Awaitable[None] | None) -> None:
+    if owed is not None:
+        await owed

@@ -6,8 +6,8 @@ once, whatever happens. Never touches the database.
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
-import aiohttp
 import msgspec
 
 from apps.gateway.plane.core import errors
@@ -20,7 +20,8 @@ from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.choosing import Choosing
 from apps.gateway.plane.io.reply import Reply
 from apps.gateway.plane.io.settlement import RecordWriter, Settlement
-from apps.gateway.plane.io.upstream import Unreachable, Upstream
+from apps.gateway.plane.io.upstream import Connection, Unreachable, Upstream
+from apps.gateway.plane.io.watch import NEVER, Watch
 from apps.routing.table import Key
 from apps.usage.record import Ending
 
@@ -37,6 +38,7 @@ class Parts(msgspec.Struct, frozen=True):
     choosing: Choosing
     journal: RecordWriter
     big_bodies: asyncio.Semaphore
+    watch: Watch
 
 
 class Exchange:
@@ -53,32 +55,44 @@ class Exchange:
         self._settlement = settlement
         self._facts = settlement.facts
         self._reply = reply
+        self._response: Connection | None = None
         self._scanner: StreamScanner | None = None
         self._served_name = call.model
+        self._pieces: list[bytes] = []
+        self._length = 0
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[object] | None = None
         self._waiting_for = ("answer", parts.config.first_byte_timeout_s)
+        self._ends_at = self._loop.time() + parts.config.total_timeout_s
+        self._late = False
+        self.due = NEVER
         self.stopping = False
         settlement.estimate_prompt = lambda: estimate_prompt_tokens(call)
 
     async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._ends_at = loop.time() + self._parts.config.total_timeout_s
+        self._task = asyncio.current_task()
+        self._parts.watch.add(self)
         try:
-            async with asyncio.timeout(None) as self._alarm:
+            try:
                 await self._serve()
-        except TimeoutError:
-            await self._time_out()
-        except errors.CallError as fault:
-            await self._fail(fault)
+            except errors.CallError as fault:
+                await self._fail(fault)
+            except asyncio.CancelledError:
+                if not self._late:
+                    raise
+                await self._time_out()
+            except Exception:
+                log.exception("call %s failed inside the gateway", self._facts.request_id)
+                await self._fail(errors.internal())
         except asyncio.CancelledError:
             if self.stopping:
-                self._settlement.settle(Ending.UPSTREAM_ERROR, self._sent_status(503))
+                self._settle(Ending.UPSTREAM_ERROR, self._sent_status(503))
                 await self._tell(errors.stopping(self._parts.config.retry_after_s))
             else:
-                self._settlement.settle(Ending.CLIENT_GONE, self._sent_status(CLIENT_GONE_STATUS))
+                self._settle(Ending.CLIENT_GONE, self._sent_status(CLIENT_GONE_STATUS))
             raise
-        except Exception:
-            log.exception("call %s failed inside the gateway", self._facts.request_id)
-            await self._fail(errors.internal())
+        finally:
+            self._parts.watch.drop(self)
 
     # ---- finding a replica ----
 
@@ -90,14 +104,10 @@ class Exchange:
             meters.enter(self._call.model)
             try:
                 self._note(choice)
-                response = await self._open(choice, fresh=last)
-                try:
-                    if self._call.prompt_tokens is not None:
-                        self._call.fields.clear()  # megabytes that a long stream needn't hold
-                    await self._pass_on(choice, response)
-                finally:
-                    # A response that was not read to its end closes its connection (GW-09).
-                    response.close()
+                await self._open(choice, fresh=last)
+                if self._call.prompt_tokens is not None:
+                    self._call.fields.clear()  # megabytes that a long stream needn't hold
+                await self._pass_on(choice)
                 return
             except Unreachable as failure:
                 # Nothing was sent to the caller and no byte came back, so it is safe to repeat (GW-10).
@@ -106,6 +116,7 @@ class Exchange:
                 meters.count_upstream(kind.value)
                 choosing.failed(choice, kind)
             finally:
+                self._close()
                 choosing.leave(choice)
                 meters.leave(self._call.model)
         raise errors.upstream_unreachable()
@@ -116,56 +127,66 @@ class Exchange:
         facts.route_id, facts.group_id = choice.route.route_id, choice.route.group_id
         facts.task_id, facts.attempt = choice.replica.task_id, choice.replica.attempt
 
-    async def _open(self, choice: Choice, *, fresh: bool) -> aiohttp.ClientResponse:
+    async def _open(self, choice: Choice, *, fresh: bool) -> None:
         """The response of the replica, its body unread. Raises Unreachable or CallError."""
-        upstream, replica = self._parts.upstream, choice.replica
+        replica = choice.replica
         self._expect("answer", self._parts.config.first_byte_timeout_s)
-        self._served_name = await upstream.served_name(replica)
+        self._served_name = replica.served_model_name or await self._parts.upstream.served_name(replica)
         response = await self._post(choice, ask_usage=True, fresh=fresh)
         if response.status in (400, 422) and self._call.stream and not self._call.wants_usage:
-            try:
-                body = await self._read_error(response)
-            finally:
-                response.close()
+            body = await self._read_error(response)
             if not rejects_usage_option(response.status, body):
                 raise self._refusal(response, body)
-            response = await self._post(choice, ask_usage=False, fresh=fresh)
+            self._close()
+            await self._post(choice, ask_usage=False, fresh=fresh)
         self._parts.choosing.succeeded(choice)
-        return response
 
-    async def _post(self, choice: Choice, *, ask_usage: bool, fresh: bool) -> aiohttp.ClientResponse:
+    async def _post(self, choice: Choice, *, ask_usage: bool, fresh: bool) -> Connection:
         body = build_upstream_body(self._call, self._served_name, ask_usage=ask_usage)
-        headers = {"X-Request-ID": self._facts.request_id}
-        return await self._parts.upstream.post(
+        headers = b"X-Request-ID: %b\r\n" % self._facts.request_id.encode()
+        response = self._response = await self._parts.upstream.post(
             choice.replica, self._call.path, body, headers=headers, fresh=fresh
         )
+        return response
+
+    def _close(self) -> None:
+        """A response that was not read to its end closes its connection (GW-09)."""
+        if self._response is not None:
+            self._response.close()
+            self._response = None
 
     # ---- passing the answer on ----
 
-    async def _pass_on(self, choice: Choice, response: aiohttp.ClientResponse) -> None:
+    async def _pass_on(self, choice: Choice) -> None:
+        response = self._response
+        if response is None:
+            raise RuntimeError("nothing was asked")
         if response.status != 200:
             if response.status == 404:
                 self._parts.upstream.forget_name(choice.replica)
             raise self._refusal(response, await self._read_error(response))
-        if response.content_type == "text/event-stream":
+        if response.content_type.startswith(b"text/event-stream"):
             await self._pass_stream(response)
         else:
             await self._pass_whole(response)
 
-    async def _pass_whole(self, response: aiohttp.ClientResponse) -> None:
-        config = self._parts.config
-        body = bytearray()
-        while piece := await self._read(response):
-            body += piece
-            if len(body) > config.max_answer_bytes:
-                raise errors.upstream_unreadable(f"is longer than {config.max_answer_bytes} bytes")
-            self._expect("next part", config.gap_timeout_s)
+    async def _pass_whole(self, response: Connection) -> None:
+        await response.pump(self._gather)
         self._facts.ttft_ms = self._settlement.elapsed_ms()
-        answer = await self._parse(bytes(body))
+        answer = await self._parse(b"".join(self._pieces))
         self._facts.usage, self._facts.delivered = answer.usage, answer.text_tokens
-        self._settlement.settle(Ending.COMPLETED, 200)
+        self._settle(Ending.COMPLETED, 200)
         self._expect_caller()
-        await self._reply.whole(200, answer.body)
+        if (owed := self._reply.whole(200, answer.body)) is not None:
+            await owed
+
+    def _gather(self, piece: bytes) -> None:
+        config = self._parts.config
+        self._pieces.append(piece)
+        self._length += len(piece)
+        if self._length > config.max_answer_bytes:
+            raise errors.upstream_unreadable(f"is longer than {config.max_answer_bytes} bytes")
+        self._expect("next part", config.gap_timeout_s)
 
     async def _parse(self, body: bytes) -> Answer:
         if len(body) < self._parts.config.big_body_bytes:
@@ -173,112 +194,141 @@ class Exchange:
         async with self._parts.big_bodies:
             return await asyncio.to_thread(read_answer, body, self._call.model)
 
-    async def _pass_stream(self, response: aiohttp.ClientResponse) -> None:
-        config, facts = self._parts.config, self._facts
+    async def _pass_stream(self, response: Connection) -> None:
+        config = self._parts.config
         scanner = self._scanner = StreamScanner(
             self._call.model, hide_usage=not self._call.wants_usage, max_event_bytes=config.max_event_bytes
         )
         self._expect("first event", config.first_byte_timeout_s)
-        while True:
-            chunk = await self._read(response)
-            out = scanner.feed(chunk) if chunk else scanner.close()
-            facts.usage = scanner.usage
-            if facts.ttft_ms is None and scanner.pieces:
-                facts.ttft_ms = self._settlement.elapsed_ms()
-            if scanner.ended:
-                break
-            if out:
-                self._expect_caller()
-                if not self._reply.started:
-                    await self._reply.begin_stream()
-                await self._reply.piece(out)
-            facts.delivered = scanner.pieces
-            self._expect("next event", config.gap_timeout_s)
-        facts.delivered = scanner.pieces
+        try:
+            await response.pump(self._pass_events)
+        except errors.CallError:
+            if not scanner.done:
+                raise
+            log.debug("call %s: the replica's connection broke after its [DONE]", self._facts.request_id)
+        if not scanner.ended and (owed := self._end_stream(scanner, scanner.close())) is not None:
+            await owed
+
+    def _pass_events(self, chunk: bytes) -> Awaitable[None] | None:
+        """Events go out as they come; called without a step of the loop between."""
+        scanner = self._scanner
+        if scanner is None or scanner.ended:
+            return None  # what comes after [DONE] is the end of the HTTP message only
+        out = scanner.feed(chunk)
+        if self._facts.ttft_ms is None and scanner.pieces:
+            self._facts.ttft_ms = self._settlement.elapsed_ms()
+        if scanner.ended:
+            return self._end_stream(scanner, out)
+        if out and (owed := self._reply.stream(out)) is not None:
+            return self._sent(owed)
+        self._expect("next event", self._parts.config.gap_timeout_s)
+        return None
+
+    async def _sent(self, owed: Awaitable[None]) -> None:
+        self._expect_caller()
+        await owed
+        self._expect("next event", self._parts.config.gap_timeout_s)
+
+    def _end_stream(self, scanner: StreamScanner, out: bytes) -> Awaitable[None] | None:
+        """The record, and then the last bytes. Of the response only the end of its message may be missing."""
         if scanner.fault is not None and not self._reply.started and not scanner.pieces:
             raise scanner.fault
-        self._settlement.settle(_ending(scanner.fault), 200)
+        self._settle(_ending(scanner.fault), 200)
+        owed = self._reply.stream(out, last=True)
+        if scanner.fault is not None and self._response is not None:
+            self._response.stop()
+        if owed is not None:
+            return self._sent_last(owed)
+        self._expect("end", self._parts.config.tail_timeout_s)
+        return None
+
+    async def _sent_last(self, owed: Awaitable[None]) -> None:
         self._expect_caller()
-        if not self._reply.started:
-            await self._reply.begin_stream()
-        await self._reply.piece(out, last=True)
-        if scanner.done:
-            await self._read_tail(response)
+        await owed
+        self._expect("end", self._parts.config.tail_timeout_s)
 
-    async def _read_tail(self, response: aiohttp.ClientResponse) -> None:
-        """Reads the end of the HTTP message, so that its connection can serve again."""
-        self._alarm.reschedule(None)
-        try:
-            async with asyncio.timeout(self._parts.config.tail_timeout_s):
-                while await response.content.readany():
-                    pass
-        except (TimeoutError, aiohttp.ClientError):
-            log.debug("call %s: the replica's connection is dropped after its [DONE]", self._facts.request_id)
-
-    # ---- reading with deadlines ----
+    # ---- deadlines ----
 
     def _expect(self, what: str, within_s: float) -> None:
-        """Sets the alarm for the engine; `what` names it in the error."""
+        """Sets the deadline of the engine; `what` names it in the error."""
+        due = self._loop.time() + within_s
+        if due > self._ends_at:
+            what, within_s, due = "end", self._parts.config.total_timeout_s, self._ends_at
         self._waiting_for = (what, within_s)
-        now = asyncio.get_running_loop().time()
-        if now + within_s > self._ends_at:
-            self._waiting_for = ("end", self._parts.config.total_timeout_s)
-        self._alarm.reschedule(min(now + within_s, self._ends_at))
+        self.due = due
 
     def _expect_caller(self) -> None:
-        """Sets the alarm for a caller that doesn't read."""
+        """Sets the deadline of a caller that doesn't read."""
         within_s = self._parts.config.client_write_timeout_s
         self._waiting_for = ("caller", within_s)
-        self._alarm.reschedule(asyncio.get_running_loop().time() + within_s)
+        self.due = self._loop.time() + within_s
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """The next bytes, empty at the end. Raises CallError when the connection broke."""
-        try:
-            return await response.content.readany()
-        except (aiohttp.ClientError, ConnectionError):
-            meters.count_upstream("truncated")
-            raise errors.upstream_truncated() from None
+    def overdue(self) -> None:
+        if self._scanner is not None and self._scanner.done and self._waiting_for[0] != "caller":
+            # All was said but the end of the HTTP message: its connection is dropped, nothing else.
+            if self._response is not None:
+                self._response.stop()
+        elif self._task is not None:
+            self._late = True
+            self._task.cancel()
 
-    async def _read_error(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read_error(self, response: Connection) -> bytes:
         self._expect("error", self._parts.config.gap_timeout_s)
         body = bytearray()
-        while len(body) < MAX_ERROR_BYTES and (piece := await self._read(response)):
-            body += piece
+
+        def take(piece: bytes) -> None:
+            body.extend(piece)
+            if len(body) >= MAX_ERROR_BYTES:
+                response.stop()
+
+        await response.pump(take)
         return bytes(body[:MAX_ERROR_BYTES])
 
     # ---- endings other than a whole answer ----
 
-    def _refusal(self, response: aiohttp.ClientResponse, body: bytes) -> errors.CallError:
+    def _refusal(self, response: Connection, body: bytes) -> errors.CallError:
         meters.count_upstream(f"status_{response.status // 100}xx")
         return read_upstream_error(
             response.status,
             body,
-            retry_after=response.headers.get("Retry-After"),
+            retry_after=None if response.retry_after is None else response.retry_after.decode("latin-1"),
             served_name=self._served_name,
             model=self._call.model,
             retry_after_s=self._parts.config.retry_after_s,
         )
 
     async def _time_out(self) -> None:
+        self._late = False
         what, limit_s = self._waiting_for
         if what == "caller":
-            self._settlement.settle(Ending.CLIENT_GONE, self._sent_status(CLIENT_GONE_STATUS))
+            self._settle(Ending.CLIENT_GONE, self._sent_status(CLIENT_GONE_STATUS))
             return
         meters.count_upstream("timeout")
         await self._fail(errors.upstream_timeout(what, limit_s))
 
     async def _fail(self, fault: errors.CallError) -> None:
-        self._settlement.settle(_ending(fault), self._sent_status(fault.status))
+        if fault.code == "upstream_truncated":
+            meters.count_upstream("truncated")
+        self._settle(_ending(fault), self._sent_status(fault.status))
         await self._tell(fault)
 
     async def _tell(self, fault: errors.CallError) -> None:
         """The fault as a status while nothing was sent, as an error event in a stream."""
+        owed = None
         if self._reply.ended:
             return
         if not self._reply.started:
-            await self._reply.error(fault)
+            owed = self._reply.error(fault)
         elif self._scanner is not None:
-            await self._reply.piece(self._scanner.abort(lambda: fault), last=True)
+            owed = self._reply.stream(self._scanner.abort(lambda: fault), last=True)
+        if owed is not None:
+            self._expect_caller()
+            await owed
+
+    def _settle(self, ending: Ending, http_status: int) -> None:
+        if self._scanner is not None:
+            self._facts.usage, self._facts.delivered = self._scanner.usage, self._scanner.pieces
+        self._settlement.settle(ending, http_status)
 
     def _sent_status(self, otherwise: int) -> int:
         return 200 if self._reply.started else otherwise

@@ -1,5 +1,6 @@
-"""Writes one answer as ASGI messages. Knows headers and order, nothing of what is answered."""
+"""One answer to a caller: what is sent when, whichever shell sends it. Knows nothing of what is answered."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -8,57 +9,72 @@ from apps.gateway.plane.core.errors import CallError
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
+Headers = tuple[tuple[bytes, bytes], ...]
 
-JSON = b"application/json"
+JSON: Headers = ((b"content-type", b"application/json"),)
 # Nothing between here and the caller may hold back or pack a stream (GW-09).
-STREAM_HEADERS = (
+STREAM: Headers = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
 
 
-class Reply:
-    """`started`: a status went out; `ended`: the last byte was handed over."""
+class Reply(ABC):
+    """`started`: a status went out; `ended`: the last byte was handed over.
 
-    def __init__(self, send: Send, request_id: str) -> None:
-        self._send = send
-        self._request_id = request_id.encode()
+    What `whole` and `stream` give back must be waited for before more is sent: the caller reads too slowly.
+    None = nothing is owed.
+    """
+
+    __slots__ = ("ended", "request_id", "started")
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
         self.started = False
         self.ended = False
 
-    async def whole(
-        self,
-        status: int,
-        body: bytes,
-        *,
-        headers: tuple[tuple[bytes, bytes], ...] = ((b"content-type", JSON),),
-    ) -> None:
+    @abstractmethod
+    def whole(self, status: int, body: bytes, headers: Headers = JSON) -> Awaitable[None] | None:
         """Status, headers and body at once."""
-        await self._start(status, (*headers, (b"content-length", str(len(body)).encode())))
-        await self.piece(body, last=True)
 
-    async def error(self, fault: CallError) -> None:
+    @abstractmethod
+    def stream(self, body: bytes, *, last: bool = False) -> Awaitable[None] | None:
+        """A piece of an event stream; its status and headers go before the first one."""
+
+    def error(self, fault: CallError) -> Awaitable[None] | None:
         """An OpenAI error object; only before anything else was sent."""
-        headers: list[tuple[bytes, bytes]] = [(b"content-type", JSON)]
+        headers = list(JSON)
         if fault.retry_after is not None:
             headers.append((b"retry-after", fault.retry_after.encode("latin-1", "replace")))
         if fault.allow is not None:
             headers.append((b"allow", fault.allow.encode()))
         if fault.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
-        await self.whole(fault.status, fault.body(), headers=tuple(headers))
+        return self.whole(fault.status, fault.body(), tuple(headers))
 
-    async def begin_stream(self) -> None:
-        await self._start(200, STREAM_HEADERS)
 
-    async def piece(self, body: bytes, *, last: bool = False) -> None:
-        """Hands bytes over; waits while the caller reads too slowly."""
-        if last:
-            self.ended = True
+class AsgiReply(Reply):
+    """As ASGI messages."""
+
+    __slots__ = ("_send",)
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        super().__init__(request_id)
+        self._send = send
+
+    async def whole(self, status: int, body: bytes, headers: Headers = JSON) -> None:
+        await self._start(status, (*headers, (b"content-length", str(len(body)).encode())))
+        self.ended = True
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def stream(self, body: bytes, *, last: bool = False) -> None:
+        if not self.started:
+            await self._start(200, STREAM)
+        self.ended = last
         await self._send({"type": "http.response.body", "body": body, "more_body": not last})
 
-    async def _start(self, status: int, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+    async def _start(self, status: int, headers: Headers) -> None:
         self.started = True
-        named = [*headers, (b"x-request-id", self._request_id)]
+        named = [*headers, (b"x-request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": named})

@@ -1,0 +1,281 @@
+"""One kept connection to a replica: a request out, its response in, and then the next (GW-15).
+
+Owns the framing of HTTP/1.1 and the pace: what comes is handed on at once, and no more is read than was
+taken. Knows nothing of models, keys or events. Whatever isn't HTTP ends the connection.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import httptools
+
+from apps.gateway.plane.core import errors
+
+if TYPE_CHECKING:
+    from apps.gateway.plane.io.pool import Pool
+
+MOST_HELD_BYTES = 64 * 1024
+MOST_HEAD_BYTES = 64 * 1024
+_JOIN_BYTES = 64 * 1024
+Take = Callable[[bytes], Awaitable[None] | None]
+"""Takes a piece of a body; where it gives something to wait for, the next piece comes after that."""
+
+
+class Unreachable(Exception):
+    """The connection failed before any byte of a response. `refused`: it never came about."""
+
+    def __init__(self, *, refused: bool) -> None:
+        super().__init__("refused" if refused else "closed")
+        self.refused = refused
+
+
+class Connection(asyncio.Protocol):
+    """`send`, `head`, `pump`, then `close`, which keeps it only if the response was read to its end.
+
+    Of the head `status`, `content_type` and `retry_after` are kept. `reused`: it has served before.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_ended",
+        "_enough",
+        "_fault",
+        "_framed",
+        "_head_bytes",
+        "_headed",
+        "_held_bytes",
+        "_idle",
+        "_keep",
+        "_loop",
+        "_lost",
+        "_parser",
+        "_paused",
+        "_pieces",
+        "_pool",
+        "_take",
+        "_transport",
+        "_waiter",
+        "content_type",
+        "idle_since",
+        "on_body",
+        "retry_after",
+        "reused",
+        "status",
+    )
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+        self._loop = asyncio.get_running_loop()
+        self._pieces: list[bytes] = []
+        # The parser calls it for each piece; a stream that comes at once has one for each event.
+        self.on_body = self._pieces.append
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[Awaitable[None] | None] | None = None
+        self._take: Take | None = None
+        self._lost = self._paused = self.reused = False
+        self._idle = True
+        self.idle_since = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self._begun = self._headed = self._ended = self._enough = self._keep = False
+        self._fault: Exception | None = None
+        self._head_bytes = self._held_bytes = 0
+        self._forget_head()
+
+    def _forget_head(self) -> None:
+        self._framed = False
+        self.status = 0
+        self.content_type = b""
+        self.retry_after: bytes | None = None
+
+    # ---- for whoever asks ----
+
+    @property
+    def closed(self) -> bool:
+        return self._lost or self._transport is None or self._transport.is_closing()
+
+    def send(self, head: bytes, body: bytes) -> None:
+        """Begins a request; `head` with its blank line."""
+        transport = self._transport
+        if transport is None:
+            raise RuntimeError("the connection is not open yet")
+        self._idle = False
+        if len(body) < _JOIN_BYTES:
+            transport.write(head + body)
+        else:
+            transport.write(head)
+            transport.write(body)
+
+    async def head(self) -> None:
+        """Waits for the head of the response. Raises Unreachable, or CallError 502 for what isn't HTTP."""
+        if not self._headed and self._fault is None:
+            await self._wait()
+        if not self._headed and self._fault is not None:
+            raise self._fault
+
+    async def pump(self, take: Take) -> None:
+        """Hands the body over as it comes, until its end or `stop`.
+
+        Raises what `take` raises, and CallError 502 where the connection broke before the end.
+        """
+        while not self._enough:
+            if self._pieces:
+                owed = take(self._gather())
+            elif self._ended:
+                return
+            elif self._fault is not None:
+                raise self._fault
+            else:
+                self._take = take
+                owed = await self._wait()
+            if owed is not None:
+                await owed
+
+    def stop(self) -> None:
+        """Ends `pump`; nothing more of the body is wanted."""
+        self._enough = True
+        if self._take is not None:
+            self._wake(None)
+
+    def close(self) -> None:
+        """Must follow each `send`. A response that was not read to its end takes its connection with it, so
+        that the engine stops at once (GW-09)."""
+        self._take = self._waiter = None
+        self._pieces.clear()
+        good = self._ended and self._keep and not self.closed
+        if self._transport is None or not good or self._transport.get_write_buffer_size():
+            self.abort()
+            self._pool.drop()
+            return
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+        self._reset()
+        self._idle = self.reused = True
+        self._pool.park(self)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _wait(self) -> Awaitable[None] | None:
+        waiter = self._waiter = self._loop.create_future()
+        try:
+            owed: Awaitable[None] | None = await waiter
+            return owed
+        finally:
+            self._take = self._waiter = None
+
+    def _wake(self, owed: Awaitable[None] | None) -> None:
+        self._take = None
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(owed)
+
+    def _gather(self) -> bytes:
+        pieces = self._pieces
+        gathered = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._held_bytes = 0
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+        return gathered
+
+    # ---- from the socket ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # asyncio's own types are wider than its word
+
+    def data_received(self, data: bytes) -> None:
+        if self._idle or self._ended:  # nothing was asked, so nothing may be said
+            self._keep = False
+            self.abort()
+            return
+        self._begun = True
+        self._held_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._break(errors.upstream_unreadable("is not HTTP"))
+        if not self._headed:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self._break(errors.upstream_unreadable("has a head that is too long"))
+        self._tell()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        if self._idle:
+            self._pool.forget(self)
+            return
+        if self._headed and not self._framed and exc is None:
+            self._ended = True  # the end of the connection is the end of such a body
+        elif self._begun:
+            self._break(errors.upstream_unreadable("broke off in its head"))
+        else:
+            self._break(Unreachable(refused=False))
+        self._tell()
+
+    def _break(self, fault: Exception) -> None:
+        """The connection is of no use any more; `fault` is what it means while the head isn't there."""
+        self._keep = False
+        if not self._ended and self._fault is None:
+            self._fault = errors.upstream_truncated() if self._headed else fault
+        self.abort()
+
+    def _tell(self) -> None:
+        """Gives what has come to whoever waits for it."""
+        if self._take is None:
+            if self._headed or self._fault is not None:
+                self._wake(None)
+            if self._held_bytes > MOST_HELD_BYTES and not self._paused and not self._lost and self._transport:
+                self._paused = True
+                self._transport.pause_reading()
+            return
+        if self._pieces:
+            take, self._take = self._take, None
+            try:
+                owed = take(self._gather())
+            except Exception as error:
+                if self._waiter is not None and not self._waiter.done():
+                    self._waiter.set_exception(error)
+                return
+            if owed is not None:
+                self._wake(owed)
+                return
+            self._take = take
+        if self._ended or self._enough or self._fault is not None:
+            self._wake(None)
+
+    # ---- from the parser ----
+
+    def on_message_begin(self) -> None:
+        if self._ended:
+            raise ValueError("a response that nobody asked for")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        length = len(name)
+        if length == 12:
+            if name.lower() == b"content-type":
+                self.content_type = value.lower()
+        elif length == 14:
+            self._framed = self._framed or name.lower() == b"content-length"
+        elif length == 17:
+            self._framed = self._framed or name.lower() == b"transfer-encoding"
+        elif length == 11 and name.lower() == b"retry-after":
+            self.retry_after = value
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        self._headed = self.status >= 200
+
+    def on_message_complete(self) -> None:
+        if self._headed:
+            self._ended = True
+            # Right only in here: asked later it always says no.
+            self._keep = self._parser.should_keep_alive()
+        else:
+            self._forget_head()  # 1xx: the response is still to come
