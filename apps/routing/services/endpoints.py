@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.utils.translation import gettext as _
 
 from apps.core import audit, versions
 from apps.core.bodies import Fields
@@ -63,12 +65,14 @@ class EndpointChanges:
     port: int | None
     external_port: int | None
     rotate_key: bool
+    overlap_s: int = 0
 
 
 def update_endpoint(
     *, actor: Viewer, endpoint: InferenceEndpoint, body: dict[str, Any], now: datetime
 ) -> tuple[InferenceEndpoint, str | None]:
-    """Change name, port or external_port; the plain new key with `rotate_key: true`, and only then.
+    """Change name, port or external_port; the plain new key with `rotate_key: true`, and only then. The old
+    one works on for `overlap_seconds`, or ends at once.
 
     Scope is the caller's: pass a manageable endpoint. Raises Invalid, Conflict `name_taken`.
     """
@@ -91,7 +95,7 @@ def update_endpoint(
                 InferenceEndpoint.objects.filter(pk=endpoint.pk).update(**fields)
                 versions.bump()
             if changes.rotate_key:
-                plain = _renew_key(actor, endpoint, now)
+                plain = _renew_key(actor, endpoint, changes.overlap_s, now)
     except IntegrityError:  # the name was taken since it was looked up
         _refuse_taken(endpoint.tenant_id, changes.name or "", endpoint.pk)
         raise
@@ -99,12 +103,12 @@ def update_endpoint(
     return endpoint, plain
 
 
-def _renew_key(actor: Viewer, endpoint: InferenceEndpoint, now: datetime) -> str:
+def _renew_key(actor: Viewer, endpoint: InferenceEndpoint, overlap_s: int, now: datetime) -> str:
     """A new plain value: the old key row rotated, or a new row where it is gone or has ended."""
     key = endpoint.api_key
     ended = key is None or key.revoked_at is not None or (key.expires_at and key.expires_at <= now)
     if key is not None and not ended:
-        return rotate_key(actor=actor, key=key, now=now)[1]
+        return rotate_key(actor=actor, key=key, now=now, overlap_s=overlap_s)[1]
     key, plain = _issue(actor, endpoint.group, endpoint.name, now)
     InferenceEndpoint.objects.filter(pk=endpoint.pk).update(api_key=key)
     return plain
@@ -120,6 +124,9 @@ def read_endpoint_changes(
     port = fields.integer("port", 1, 65535)
     external_port = fields.integer("external_port", 0, 65535)
     rotate = fields.boolean("rotate_key")
+    overlap_s = fields.integer("overlap_seconds", 0, settings.KEY_OVERLAP_MAX_S, default=0) or 0
+    if overlap_s and not rotate:
+        fields.refuse("overlap_seconds", "not_offered", overlap_s, why=_("it goes with rotate_key: true."))
     fields.close()
     if port is not None and not is_operator:
         declared = ports_of(endpoint.group)
@@ -128,7 +135,7 @@ def read_endpoint_changes(
             fields.refuse("port", "port_not_declared", port, ports=names)
     if errors:
         raise Invalid(errors)
-    return EndpointChanges(name, port, external_port, rotate)
+    return EndpointChanges(name, port, external_port, rotate, overlap_s)
 
 
 def delete_endpoint(*, actor: Viewer, endpoint: InferenceEndpoint, now: datetime) -> None:
