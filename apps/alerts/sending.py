@@ -26,6 +26,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
+from apps.core.addresses import Address, is_public, read_address
+
 UNRESOLVED = "webhook_unresolved"
 PRIVATE = "webhook_private"
 UNREACHABLE = "webhook_unreachable"
@@ -33,10 +35,6 @@ TIMED_OUT = "webhook_timed_out"
 TLS = "webhook_tls"
 REFUSED = "webhook_refused"
 BAD_URL = "bad_webhook_url"
-
-# NAT64 (RFC 6052, and RFC 8215 for a network's own), and the first form that IPv4 had in IPv6.
-_WITH_IPV4 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
-_OWN_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
 
 Resolver = Callable[..., list[Any]]
 """As socket.getaddrinfo."""
@@ -61,11 +59,8 @@ def check_url(url: str) -> str:
     parts = _split(url)
     if parts is None:
         return BAD_URL
-    try:
-        address = ipaddress.ip_address(parts.hostname or "")
-    except ValueError:
-        return ""
-    return "" if _may_go_to(address) else PRIVATE
+    address = read_address(parts.hostname or "")
+    return "" if address is None or _may_go_to(address) else PRIVATE
 
 
 def send(
@@ -222,20 +217,5 @@ def _split(url: str) -> SplitResult | None:
     return parts if usable and clean else None
 
 
-def _may_go_to(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    if settings.WEBHOOK_ALLOW_PRIVATE:
-        return True
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.is_site_local or address in _OWN_NAT64:
-            return False
-        address = _ipv4_in(address) or address
-    return address.is_global and not address.is_multicast
-
-
-def _ipv4_in(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """Whom a network with a translator reaches by this address: a public one may stand for a private one."""
-    if address.ipv4_mapped or address.sixtofour:
-        return address.ipv4_mapped or address.sixtofour
-    if any(address in network for network in _WITH_IPV4):
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return None
+def _may_go_to(address: Address) -> bool:
+    return settings.WEBHOOK_ALLOW_PRIVATE or is_public(address)

@@ -67,6 +67,7 @@ SIDEBAR = {
             "separator": True,
             "items": [
                 _item(_("Model routes"), "alt_route", "routing_modelroute"),
+                _item(_("External engines"), "public", "routing_externalengine"),
                 _item(_("Endpoints"), "hub", "routing_inferenceendpoint"),
                 _item(_("API keys"), "key", "tenants_apikey"),
                 _item(_("Gateway processes"), "speed", "routing_gatewayload"),

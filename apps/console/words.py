@@ -41,6 +41,7 @@ ROWS = {
     "fleet.JoinToken": (_("join token"), _("join tokens")),
     "fleet.Node": (_("node"), _("nodes")),
     "fleet.Port": (_("port"), _("ports")),
+    "routing.ExternalEngine": (_("external engine"), _("external engines")),
     "routing.GatewayLoad": (_("gateway process"), _("gateway processes")),
     "routing.InferenceEndpoint": (_("endpoint"), _("endpoints")),
     "routing.ModelRoute": (_("model route"), _("model routes")),

@@ -15,6 +15,7 @@ PREFIXES = {
     "task": "task-",
     "endpoint": "ep-",
     "route": "mr-",
+    "external": "ext-",
     "node": "node-",
     "job": "job_",
     "join_token": "jt-",

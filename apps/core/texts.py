@@ -77,6 +77,16 @@ TEXTS: dict[str, Promise] = {
     ),
     "co_schedule_closed": _("co_schedule is not offered; gpu_memory_utilization decides what shares a card."),
     "operators_only": _("%(field)s is %(value)s; only a platform operator may set that."),
+    "one_target": _("Name either group_id or external_id: a route leads to one of them."),
+    "bad_engine_url": _(
+        "%(field)s is %(value)s; use https:// (http:// needs EXTERNAL_ENGINES_ALLOW_HTTP), a host, no user"
+        " name and no query."
+    ),
+    "engine_unresolved": _("%(field)s is %(value)s, whose host's name leads to no address."),
+    "private_engine": _(
+        "%(field)s is %(value)s, which leads to an address of the inner network; allow those by"
+        " EXTERNAL_ENGINES_ALLOW_PRIVATE, or use another."
+    ),
     "port_not_declared": _(
         "%(field)s is %(value)s; it must be one of the group's declared or mapped ports: %(ports)s."
     ),
@@ -87,6 +97,7 @@ TEXTS: dict[str, Promise] = {
     "validation": _("%(field)s: %(message)s"),
     # conflicts and limits
     "name_taken": _("The name %(value)s is already taken; choose another, or delete the old one first."),
+    "route_exists": _("A route of %(value)s to there exists already; change that one."),
     "quota_exceeded": _(
         "The quota of %(what)s is %(limit)s and %(used)s are in use; %(asked)s more do not fit."
         " Free some, or ask a platform operator for more."
@@ -248,6 +259,11 @@ TEXTS: dict[str, Promise] = {
     "did_start_service": _("started the service again"),
     "did_delete_service": _("deleted the service"),
     "did_stop_task": _("stopped the task"),
+    "did_create_route": _("created the route"),
+    "did_delete_route": _("deleted the route"),
+    "did_create_external_engine": _("added the external engine"),
+    "did_change_external_engine": _("changed the external engine"),
+    "did_delete_external_engine": _("deleted the external engine"),
     "did_change_route": _("changed the route"),
     "did_create_endpoint": _("created the endpoint"),
     "did_change_endpoint": _("changed the endpoint"),

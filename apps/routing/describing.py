@@ -4,7 +4,7 @@ from typing import Any
 
 from django.conf import settings
 
-from apps.routing.models import InferenceEndpoint, ModelRoute
+from apps.routing.models import ExternalEngine, InferenceEndpoint, ModelRoute
 from apps.workloads.models import TaskGroup
 
 
@@ -18,7 +18,19 @@ def describe_route(route: ModelRoute, engine: str) -> dict[str, Any]:
         "priority": route.priority,
         "weight": route.weight,
         "balancing": route.balancing,
+        "sticky": route.sticky,
         "active": route.active,
+    }
+
+
+def describe_external_engine(engine: ExternalEngine) -> dict[str, Any]:
+    """An external engine, without its key."""
+    return {
+        "id": engine.public_id,
+        "name": engine.name,
+        "url": engine.url,
+        "engine_model": engine.engine_model,
+        "created_at": engine.created_at,
     }
 
 

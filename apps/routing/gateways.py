@@ -23,6 +23,7 @@ def say(name: str, load: Load, now: datetime, *, left: bool = False) -> None:
         in_flight=load.in_flight,
         held=load.held,
         used=load.used,
+        backends=msgspec.to_builtins(load.backends),
         said_at=now,
         left=left,
     )
@@ -30,7 +31,7 @@ def say(name: str, load: Load, now: datetime, *, left: bool = False) -> None:
         [row],
         update_conflicts=True,
         unique_fields=["name"],
-        update_fields=["table_version", "in_flight", "held", "used", "said_at", "left"],
+        update_fields=["table_version", "in_flight", "held", "used", "backends", "said_at", "left"],
     )
     if load.held:
         hints.kick(WATCHER)
@@ -39,7 +40,7 @@ def say(name: str, load: Load, now: datetime, *, left: bool = False) -> None:
 def read() -> list[Source]:
     """What every process said last, those included that have left or died."""
     rows = GatewayLoad.objects.values_list(
-        "name", "said_at", "left", "table_version", "in_flight", "held", "used"
+        "name", "said_at", "left", "table_version", "in_flight", "held", "used", "backends"
     )
     return [
         Source(

@@ -11,15 +11,33 @@ from datetime import datetime
 import msgspec
 
 
+class BackendWord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one gateway process holds of one backend, for people to see (GW-08). `state`: "closed" (takes
+    calls), "passed_over" (while others can), "open" (gets none), "half_open" (one call tries it). `failures`:
+    since that process began. `hot_c`: its hottest card, where it is passed over for that. The engine's own
+    `running`, `waiting` and `kv_use` (0 to 1) as told at `told_at` (epoch seconds), None = never told."""
+
+    state: str = "closed"
+    failures: int = 0
+    last_failure: str = ""
+    hot_c: int | None = None
+    running: float | None = None
+    waiting: float | None = None
+    kv_use: float | None = None
+    told_at: float | None = None
+
+
 class Load(msgspec.Struct, frozen=True):
     """`version`: the published table that it serves, 0 before its first. `in_flight`: calls at each replica,
     by task id. `held`: calls that wait for a replica that may be called back, by group id. `used`: when each
-    group was last asked for, by group id, epoch seconds; what lies longer back is left out."""
+    group was last asked for, by group id, epoch seconds; what lies longer back is left out. `backends`: by
+    task id, those of which there is anything to say."""
 
     version: int = 0
     in_flight: dict[str, int] = {}
     held: dict[str, int] = {}
     used: dict[str, float] = {}
+    backends: dict[str, BackendWord] = {}
 
 
 class Source(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ their calls."""
 from django.conf import settings
 from django.db import models
 
-from apps.core.fields import PublicIdField
+from apps.core.fields import EncryptedTextField, PublicIdField
 from apps.tenants.models import ApiKey, Tenant
 from apps.workloads.models import TaskGroup
 
@@ -13,15 +13,44 @@ class Balancing(models.TextChoices):
     ROUND_ROBIN = "round_robin", "round_robin"
     RANDOM = "random", "random"
     LEAST_CONNECTIONS = "least_connections", "least_connections"
+    ENGINE_AWARE = "engine_aware", "engine_aware"
+
+
+class Sticky(models.TextChoices):
+    """By what the calls of a session stay together (GW-06); "" = they don't."""
+
+    HEADER = "header", "header"
+    USER = "user", "user"
+    KEY = "key", "key"
+
+
+class ExternalEngine(models.Model):
+    """An OpenAI-compatible engine that nobody here runs (GW-19), for operators to point routes at. `url`: up
+    to and without the /v1 of its calls; `engine_model`: what it calls the model, "" = asked of it."""
+
+    public_id = PublicIdField(kind="external")
+    name = models.CharField(max_length=200, unique=True)
+    url = models.CharField(max_length=500)
+    engine_model = models.CharField(max_length=200, blank=True, default="")
+    api_key = EncryptedTextField(blank=True, default="")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class ModelRoute(models.Model):
-    """model name -> group (GW-03). Lowest priority number first, then by weight; weight 0 = reserve."""
+    """model name -> group or external engine (GW-03, GW-19). Lowest priority number first, then by weight;
+    weight 0 = reserve."""
 
     public_id = PublicIdField(kind="route")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="routes")
     model_name = models.CharField(max_length=200)
-    group = models.ForeignKey(TaskGroup, on_delete=models.CASCADE, related_name="routes")
+    group = models.ForeignKey(TaskGroup, null=True, on_delete=models.CASCADE, related_name="routes")
+    external = models.ForeignKey(ExternalEngine, null=True, on_delete=models.CASCADE, related_name="routes")
     priority = models.IntegerField(default=0)
     weight = models.PositiveIntegerField(default=100)
     version = models.CharField(max_length=50, default="v1")
@@ -29,13 +58,20 @@ class ModelRoute(models.Model):
     balancing = models.CharField(
         max_length=20, choices=Balancing.choices, default=Balancing.LEAST_CONNECTIONS
     )
+    sticky = models.CharField(max_length=10, choices=Sticky.choices, blank=True, default="")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["model_name", "priority"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(group__isnull=True) ^ models.Q(external__isnull=True),
+                name="a_route_leads_to_one_target",
+            ),
+        ]
 
     def __str__(self) -> str:
-        return f"{self.model_name} -> {self.group}"
+        return f"{self.model_name} -> {self.group or self.external}"
 
 
 class InferenceEndpoint(models.Model):
@@ -71,6 +107,7 @@ class GatewayLoad(models.Model):
     in_flight = models.JSONField(default=dict)
     held = models.JSONField(default=dict)
     used = models.JSONField(default=dict)
+    backends = models.JSONField(default=dict)
     said_at = models.DateTimeField()
     left = models.BooleanField(default=False)
 

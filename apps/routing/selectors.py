@@ -1,9 +1,14 @@
-"""Reads of routes and endpoints, scope first: they are seen by whoever sees their group (TEN-04)."""
+"""Reads of routes and endpoints, scope first: they are seen by whoever sees their group (TEN-04).
+
+A route to an external engine has no group, so it is seen by those who see all of its tenant; the engines
+themselves are operators' alone.
+"""
 
 from django.db.models import QuerySet
 
+from apps.core.errors import NotFound
 from apps.fleet.models import Port
-from apps.routing.models import InferenceEndpoint, ModelRoute
+from apps.routing.models import ExternalEngine, InferenceEndpoint, ModelRoute
 from apps.tenants import scope
 from apps.tenants.scope import Viewer
 from apps.workloads.models import TaskGroup
@@ -12,7 +17,8 @@ _BY_GROUP = {"tenant": "tenant", "creator": "group__created_by"}
 
 
 def _routes() -> QuerySet[ModelRoute]:
-    return ModelRoute.objects.select_related("group", "tenant").filter(group__deleted_at__isnull=True)
+    rows = ModelRoute.objects.select_related("group", "tenant", "external")
+    return rows.defer("external__api_key").filter(group__deleted_at__isnull=True)
 
 
 def _endpoints() -> QuerySet[InferenceEndpoint]:
@@ -28,6 +34,20 @@ def route_by_id(viewer: Viewer, public_id: str, *, manage: bool = False) -> Mode
     """Raises NotFound, or Forbidden where it is readable but `manage` is asked for."""
     get = scope.get_manageable if manage else scope.get_visible
     return get(viewer, _routes(), public_id, **_BY_GROUP)
+
+
+def external_engines(viewer: Viewer) -> QuerySet[ExternalEngine]:
+    """Without their keys, which only the published table reads."""
+    rows = ExternalEngine.objects.defer("api_key")
+    return rows if viewer.is_operator else rows.none()
+
+
+def external_engine_by_id(viewer: Viewer, public_id: str) -> ExternalEngine:
+    """Raises NotFound."""
+    found = external_engines(viewer).filter(public_id=public_id).first()
+    if found is None:
+        raise NotFound
+    return found
 
 
 def endpoints(viewer: Viewer) -> QuerySet[InferenceEndpoint]:

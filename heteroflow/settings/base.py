@@ -355,6 +355,10 @@ WEBHOOK_GIVE_UP_S = env.float("WEBHOOK_GIVE_UP_S", default=86400.0)
 # Whether webhooks may go to addresses of the inner network and of this machine.
 WEBHOOK_ALLOW_PRIVATE = env.bool("WEBHOOK_ALLOW_PRIVATE", default=False)
 
+# External engines (GW-19): whether routes may lead to addresses of the inner network, and over plain http.
+EXTERNAL_ENGINES_ALLOW_PRIVATE = env.bool("EXTERNAL_ENGINES_ALLOW_PRIVATE", default=False)
+EXTERNAL_ENGINES_ALLOW_HTTP = env.bool("EXTERNAL_ENGINES_ALLOW_HTTP", default=False)
+
 # `/metrics`: for the bearer of the token; without one, in the embedded profile, for this machine itself.
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
 METRICS_OPEN_ON_LOOPBACK = env.bool("METRICS_OPEN_ON_LOOPBACK", default=False)

@@ -2,7 +2,7 @@
 
 from rest_framework import serializers
 
-from apps.routing.models import Balancing
+from apps.routing.models import Balancing, Sticky
 
 
 class RouteOfGroupShape(serializers.Serializer):
@@ -13,11 +13,13 @@ class RouteOfGroupShape(serializers.Serializer):
     priority = serializers.IntegerField()
     weight = serializers.IntegerField()
     balancing = serializers.ChoiceField(choices=Balancing.values)
+    sticky = serializers.ChoiceField(choices=["", *Sticky.values])
     active = serializers.BooleanField()
 
 
 class RouteShape(RouteOfGroupShape):
-    group_id = serializers.CharField()
+    group_id = serializers.CharField(allow_null=True, help_text="null: it leads to an external engine")
+    external = serializers.CharField(allow_null=True, help_text="the external engine's name")
     tenant = serializers.CharField()
 
 
@@ -28,7 +30,41 @@ class RouteBody(serializers.Serializer):
     priority = serializers.IntegerField(required=False, help_text="0 first; negative: operators only")
     balancing = serializers.ChoiceField(choices=Balancing.values, required=False)
     version = serializers.CharField(max_length=50, required=False)
+    sticky = serializers.ChoiceField(
+        choices=["", *Sticky.values],
+        required=False,
+        help_text="by what the calls of a session stay on one replica; empty: they don't",
+    )
     active = serializers.BooleanField(required=False)
+
+
+class NewRouteBody(RouteBody):
+    group_id = serializers.CharField(required=False, help_text="this or external_id")
+    external_id = serializers.CharField(required=False, help_text="operators only")
+    model_name = serializers.CharField(max_length=200, required=False, help_text="the group's where absent")
+    tenant = serializers.CharField(required=False, help_text="with external_id: whose callers it is for")
+
+
+class ExternalEngineShape(serializers.Serializer):
+    id = serializers.CharField()
+    name = serializers.CharField()
+    url = serializers.CharField()
+    engine_model = serializers.CharField(help_text="empty: asked of its /v1/models")
+    created_at = serializers.DateTimeField()
+
+
+class ExternalEngineBody(serializers.Serializer):
+    name = serializers.CharField(max_length=200)
+    url = serializers.CharField(max_length=500, help_text="up to its /v1")
+    engine_model = serializers.CharField(max_length=200, required=False, allow_blank=True)
+    api_key = serializers.CharField(
+        max_length=500, required=False, allow_blank=True, write_only=True, help_text="kept encrypted"
+    )
+
+
+class ExternalEngineChanges(ExternalEngineBody):
+    name = serializers.CharField(max_length=200, required=False)
+    url = serializers.CharField(max_length=500, required=False)
 
 
 class EndpointShape(serializers.Serializer):
@@ -53,3 +89,6 @@ class EndpointBody(serializers.Serializer):
     port = serializers.IntegerField(min_value=1, max_value=65535, required=False)
     external_port = serializers.IntegerField(min_value=0, max_value=65535, required=False)
     rotate_key = serializers.BooleanField(required=False, help_text="true: a new key, shown once")
+    overlap_seconds = serializers.IntegerField(
+        min_value=0, required=False, help_text="with rotate_key: for how long the old one works on"
+    )

@@ -1,4 +1,4 @@
-"""Addresses of model routes (GW-16) and endpoints (SVC-16)."""
+"""Addresses of model routes (GW-16) and endpoints (SVC-16). External engines: external.py."""
 
 from typing import Any
 
@@ -20,10 +20,12 @@ from apps.workloads.selectors import engine_of
 
 
 def _show_route(route: ModelRoute) -> dict[str, Any]:
-    first = next(iter(route.group.tasks.all()), None)
+    group, external = route.group, route.external
+    first = None if group is None else next(iter(group.tasks.all()), None)
     engine = engine_of(first) if first else ""
     return describe_route(route, engine) | {
-        "group_id": route.group.public_id,
+        "group_id": None if group is None else group.public_id,
+        "external": None if external is None else external.name,
         "tenant": route.tenant.slug,
     }
 
@@ -39,6 +41,17 @@ class RouteList(GenericAPIView[Any]):
         rows = selectors.routes(viewer_of(request.user)).prefetch_related("group__tasks")
         page = self.paginate_queryset(rows.order_by("model_name", "priority", "pk")) or []
         return self.get_paginated_response([_show_route(route) for route in page])
+
+    @extend_schema(
+        tags=["routes"],
+        operation_id="create_route",
+        request=shapes.NewRouteBody,
+        responses={201: shapes.RouteShape},
+    )
+    def post(self, request: Request) -> Response:
+        """One more route of a model name: to another group, or (operators) to an external engine."""
+        route = services.add_route(actor=viewer_of(request.user), body=body_of(request))
+        return Response(_show_route(route), status=status.HTTP_201_CREATED)
 
 
 class RouteDetail(GenericAPIView[Any]):
@@ -58,10 +71,18 @@ class RouteDetail(GenericAPIView[Any]):
         responses=shapes.RouteShape,
     )
     def put(self, request: Request, route_id: str) -> Response:
-        """Change weight, priority, balancing, version or active; what is not sent stays."""
+        """Change weight, priority, balancing, version, sticky or active; what is not sent stays."""
         viewer = viewer_of(request.user)
         route = selectors.route_by_id(viewer, route_id, manage=True)
         return Response(_show_route(services.update_route(actor=viewer, route=route, body=body_of(request))))
+
+    @extend_schema(tags=["routes"], operation_id="delete_route", responses={204: None})
+    def delete(self, request: Request, route_id: str) -> Response:
+        """Remove the route; what it leads to goes on."""
+        viewer = viewer_of(request.user)
+        route = selectors.route_by_id(viewer, route_id, manage=True)
+        services.delete_route(actor=viewer, route=route)
+        return Response(status=status.HTTP_204_NO_CONTENT)
 
 
 class EndpointList(GenericAPIView[Any]):

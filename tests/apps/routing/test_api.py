@@ -56,8 +56,10 @@ def test_a_route_is_changed_where_something_is_sent(client: APIClient, route: Mo
         "priority": 0,
         "weight": 0,
         "balancing": "least_connections",
+        "sticky": "",
         "active": True,
         "group_id": route.group.public_id,
+        "external": None,
         "tenant": route.tenant.slug,
     }
     assert versions.read() > before

@@ -5,7 +5,7 @@ from typing import Any
 from agent.contract.states import State
 from apps.core import ids
 from apps.files.models import FileRequest
-from apps.routing.models import InferenceEndpoint, ModelRoute
+from apps.routing.models import ExternalEngine, InferenceEndpoint, ModelRoute
 from apps.tenants.models import Role
 from apps.workloads.models import Event
 from tests import factories
@@ -29,6 +29,7 @@ class Estate:
         )
         self.claim = factories.make_claim(task, node, incarnation="run-1")
         route = ModelRoute.objects.create(tenant=tenant, model_name=f"{MARK}-model", group=group)
+        external = ExternalEngine.objects.create(name=f"{MARK}-far", url=f"https://{MARK}.example")
         endpoint = InferenceEndpoint.objects.create(
             tenant=tenant,
             created_by=self.owner,
@@ -65,6 +66,7 @@ class Estate:
             "group": group,
             "task": task,
             "route": route,
+            "external": external,
             "endpoint": endpoint,
             "file": fetched,
         }

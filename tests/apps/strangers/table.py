@@ -16,6 +16,7 @@ from apps.core.scopes import scope_of
 KINDS = {
     "api-keys": "key",
     "endpoints": "endpoint",
+    "external-engines": "external",
     "file-requests": "file",
     "invitations": "link",
     "keys": "key",
