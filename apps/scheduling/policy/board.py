@@ -6,15 +6,15 @@ Owns nothing but that; booking is `Bookings`'. Never chooses a task or a node.
 from collections.abc import Collection
 from typing import Any
 
-import numpy as np
-
 from agent.contract.codes import Code
 from apps.scheduling.policy.ask import Ask, ShapeKey, shape_of
 from apps.scheduling.policy.bookings import NOBODY, Bookings
 from apps.scheduling.policy.capacity import MILLION, unrank
 from apps.scheduling.policy.choice import choose
-from apps.scheduling.policy.lanes import CardLanes, Chosen, NodeLanes
-from apps.scheduling.policy.questions import Answer, Base, Question
+from apps.scheduling.policy.lanes import Chosen
+from apps.scheduling.policy.misses import Misses
+from apps.scheduling.policy.one import OneCard, OneNode
+from apps.scheduling.policy.questions import Answer, Base, Form, Question
 from apps.scheduling.policy.registry import (
     OF_CARDS,
     Filter,
@@ -24,7 +24,7 @@ from apps.scheduling.policy.registry import (
     load_filters,
     load_scores,
 )
-from apps.scheduling.policy.rooms import CardRoom, NodeRoom, as_one
+from apps.scheduling.policy.rooms import AnyCard, AnyNode, as_one
 from apps.scheduling.policy.snapshot import Snapshot, TaskView
 from apps.scheduling.policy.stretches import Stretch, Stretches
 
@@ -49,12 +49,17 @@ class Board(Bookings):
         self._gang_companies = [(one.measure, weight) for one, weight in companies if weight]
         self._questions: dict[ShapeKey, Question] = {}
         self._stretches = Stretches(self.columns, self.filters_of)
-        self._in_company: dict[tuple[int, int], tuple[int, float]] = {}  # (version, score) by place and group
+        self.misses = Misses(self.columns, self.filters_of)
+        self._forms: dict[object, Form] = {}
         self._bases: dict[object, Base] = {}
 
-    def filters_of(self, ask: Ask) -> list[Filter]:
+    def filters_of(self, ask: Ask) -> tuple[Filter, ...]:
         """Those that apply to the task, in the order in which they are asked."""
-        return [one for one in self._filters if (ask.cards or one.of not in OF_CARDS) and one.applies(ask)]
+        if ask.filters is None:
+            ask.filters = tuple(
+                [one for one in self._filters if (ask.cards or one.of not in OF_CARDS) and one.applies(ask)]
+            )
+        return ask.filters
 
     def question(self, task: TaskView) -> Question:
         """What is asked for tasks of this shape."""
@@ -62,24 +67,24 @@ class Board(Bookings):
         found = self._questions.get(key)
         if found is None:
             ask = Ask(task, self.snapshot)
-            stretch = self._stretches.find(ask)
-            own = [
-                (score, weight)
-                for score, weight in self._scores
-                if score.where is not None and weight and score.applies(ask)
-            ]
-            base = None if stretch is None else self._base(ask, stretch)
-            found = self._questions[key] = Question(ask, stretch, base, own)
+            found = Question(ask, self._form(ask), self._stretches.find(ask), self.columns)
+            self._questions[key] = found
         return found
 
-    def _base(self, ask: Ask, stretch: Stretch) -> Base:
-        key = (ask.base_key, id(stretch))
+    def _form(self, ask: Ask) -> Form:
+        found = self._forms.get(ask.form)
+        if found is None:
+            found = self._forms[ask.form] = Form(ask, self.filters_of(ask), self._scores)
+        return found
+
+    def _base(self, question: Question, stretch: Stretch) -> Base:
+        key = (question.ask.base_key, id(stretch))
         found = self._bases.get(key)
         if found is None:
             if len(self._bases) >= BASES:
                 self._bases.clear()  # questions that were asked keep theirs
-            found = Base(ask, self.columns, stretch, self.filters_of(ask), self._scores)
-            self._bases[key] = found
+            found = self._bases[key] = Base(question.ask, question.form, stretch, self.columns)
+        question.base = found
         return found
 
     # --- one node
@@ -103,85 +108,100 @@ class Board(Bookings):
         found = self._judge_room(self.question(task).ask, self.room_for(task, place, without, lent))
         return found if isinstance(found, Refused) else tuple(card.view.id for card in found)
 
-    def refusal(self, task: TaskView, place: int) -> Refused | None:
-        """Why the node as it is does not take the task, room that is kept for the task itself included."""
-        found = self._judge_room(self.question(task).ask, self.room(place))
-        return found if isinstance(found, Refused) else None
+    def refusal(self, ask: Ask, place: int, by: Filter) -> Refused:
+        """What the filter says of a node, as it is, that passes all before it and not this one."""
+        node = OneNode(self.columns, place)
+        if by.of not in OF_CARDS:
+            return _refused_node(by, ask, node)
+        left: list[AnyCard] = list(node.cards)
+        for one in self.filters_of(ask):
+            if one.of in OF_CARDS:
+                stay = _staying(one, ask, left)
+                if one is by:
+                    return _refused(one, ask, node, left, stay)
+                left = stay
+        raise AssertionError(f"{by.name} is not asked for such a task")
 
     def fit(self, question: Question, task: TaskView, place: int) -> Fit | None:
         """What a node that passed the filters of facts is worth; None where it refuses."""
-        base, stretch, ask = question.base, question.stretch, question.ask
-        if base is None or stretch is None:
+        form, stretch, ask = question.form, question.stretch, question.ask
+        if stretch is None:
             return None
         if task.id in self._kept:
-            return self._fit_room(question, base, self.room_for(task, place))
-        node = NodeLanes(self.columns, place)
-        for fits in base.node_filters:
+            return self._fit_room(question, self.room_for(task, place))
+        node = OneNode(self.columns, place)
+        for fits in form.node_filters:
             if not fits(ask, node):
                 return None
         if not ask.cards:
-            return self._worth(question, base, node, NO_CARDS), ()
-        cards = CardLanes(self.columns, place)
-        left: Any = None if stretch.cards_ok is None else stretch.cards_ok[:, place - stretch.first]
-        for fits in base.card_filters:
-            passed = fits(ask, cards)
-            left = passed if left is None else left & passed
+            return self._worth(question, node, NO_CARDS), ()
+        ok = stretch.slots(place)
         if ask.cards == 1:
-            best = int((cards.rank * left).max())
+            best = self._fullest(question, place, ok)
             if not best:
                 return None
             fullness, slot = unrank(best)
-            return self._worth(question, base, node, Chosen(fullness / MILLION, 0.0)), (slot,)
-        for fits in base.cards_filters:
-            left = np.array(fits(ask, cards.model, left), np.bool_)
-        slots = left.nonzero()[0].tolist()
-        if len(slots) < ask.cards:
+            return self._worth(question, node, Chosen(fullness / MILLION, 0.0)), (slot,)
+        cards = node.cards
+        left = [
+            (ok is None or ok[card.slot]) and all(fits(ask, card) for fits in form.card_filters)
+            for card in cards
+        ]
+        for every in form.cards_filters:
+            left = every(ask, [card.model for card in cards], left)
+        some = [card for card, stays in zip(cards, left, strict=True) if stays]
+        if len(some) < ask.cards:
             return None
-        room = self.room(place)
-        chosen = choose(ask.cards, [room.card(slot) for slot in slots])
-        return self._worth(question, base, node, as_one(chosen)), tuple([card.slot for card in chosen])
+        chosen = choose(ask.cards, some)
+        return self._worth(question, node, as_one(chosen)), tuple([card.slot for card in chosen])
 
-    def _fit_room(self, question: Question, base: Base, room: NodeRoom) -> Fit | None:
-        """Of a node where something is thought away."""
+    def _fullest(self, question: Question, place: int, ok: list[bool] | None) -> int:
+        """The rank of the first card there that fits, 0 = none."""
+        ask, asked, count = question.ask, question.form.card_filters, self.columns.count
+        card, best = OneCard(self.columns, place, 0), 0
+        for slot, its in enumerate(self.columns.cells.rank[place::count].tolist()):
+            if its <= best or (ok is not None and not ok[slot]):
+                continue
+            card.slot, card.lane = slot, slot * count + place
+            for fits in asked:
+                if not fits(ask, card):
+                    break
+            else:
+                best = its
+        return best
+
+    def _fit_room(self, question: Question, room: AnyNode) -> Fit | None:
+        """Of a node where something may be thought away."""
         found = self._judge_room(question.ask, room)
         if isinstance(found, Refused):
             return None
-        return self._worth(question, base, room, as_one(found)), tuple([card.slot for card in found])
+        return self._worth(question, room, as_one(found)), tuple([card.slot for card in found])
 
-    def _worth(self, question: Question, base: Base, node: Any, chosen: Chosen) -> float:
+    def _worth(self, question: Question, node: Any, chosen: Chosen) -> float:
         """Its score with the sign turned: less is better."""
-        ask, total, more = question.ask, 0.0, 0.0
-        for measure, weight in base.scores:
-            total = total + weight * measure(ask, node, chosen)
-        for score, weight in question.model_scores:
-            more = more + weight * score.measure(ask, node, chosen)
+        ask, form, total, more = question.ask, question.form, 0.0, 0.0
+        for measure, weight in form.scores:
+            total += weight * measure(ask, node, chosen)
+        for score, weight in form.located:
+            more += weight * score.measure(ask, node, chosen)
         return -float(total + more)
 
     def company(self, task: TaskView, place: int) -> float:
         """What the company of its group takes off the score there; 0 where it has none."""
-        group = task.group_id
-        if (place, group) not in self.columns.siblings and group not in self.nodes[place].siblings:
-            return 0.0
-        known = self._in_company.get((place, group))
-        if known is None or known[0] != self.versions[place]:
-            node = NodeLanes(self.columns, place)
-            off = sum([weight * (measure(task, node, ()) - 1.0) for measure, weight in self._companies])
-            known = self._in_company[place, group] = (self.versions[place], off)
-        return known[1]
+        node, off = OneNode(self.columns, place), 0.0
+        for measure, weight in self._companies:
+            off += weight * (measure(task, node, ()) - 1.0)
+        return off
 
     # --- many nodes
 
     def entries(self, question: Question, task: TaskView, most: int) -> Answer:
         """The nodes that take the task, so many of the best at least and those where room is kept for it."""
-        base, stretch = question.base, question.stretch
-        if base is None or stretch is None:
+        stretch = question.stretch
+        if stretch is None:
             return Answer([], True)
-        near = question.with_model(most)
-        if near:
-            answer = Answer(near, False)
-        else:
-            base.renew((len(self.touched), self.undone))
-            answer = question.entries(most)
+        self._base(question, stretch).renew((len(self.touched), self.undone))
+        answer = question.entries(most)
         if task.id not in self._kept:
             return answer
         kept = [place for place in set(self._kept[task.id]) if stretch.has(place)]
@@ -219,23 +239,21 @@ class Board(Bookings):
         company = self._gang_companies if task.gang else self._companies
         rated = []
         for worth, place, _, _ in self.entries(self.question(task), task, len(self.nodes)).entries:
-            node = NodeLanes(self.columns, place)
+            node = OneNode(self.columns, place)
             more = sum([weight * measure(task, node, others) for measure, weight in company])
             rated.append((worth - more, place))
         return [place for _, place in sorted(rated)]
 
     # --- one node, filter by filter
 
-    def _judge_room(self, ask: Ask, room: NodeRoom) -> "list[CardRoom] | Refused":
-        left: list[CardRoom] | None = None
+    def _judge_room(self, ask: Ask, room: AnyNode) -> "list[AnyCard] | Refused":
+        left: list[AnyCard] | None = None
         for one in self.filters_of(ask):
-            if one.of is Of.NODE or one.of is Of.NODE_FACTS:
-                thing = room if one.of is Of.NODE else room.facts
-                if not one.fits(ask, thing):
-                    short = 0.0 if one.short is None else float(one.short(ask, thing))
-                    return Refused(one.code(ask), dict(one.tell(ask, thing, None, 0)), short)
+            if one.of not in OF_CARDS:
+                if not one.fits(ask, room if one.of is Of.NODE else room.facts):
+                    return _refused_node(one, ask, room)
                 continue
-            left = room.cards if left is None else left
+            left = list(room.cards) if left is None else left
             stay = _staying(one, ask, left)
             if (left and not stay) if one.empties else len(stay) < ask.cards:
                 return _refused(one, ask, room, left, stay)
@@ -250,7 +268,7 @@ class Board(Bookings):
         )
 
 
-def _staying(one: Filter, ask: Ask, left: list[CardRoom]) -> list[CardRoom]:
+def _staying(one: Filter, ask: Ask, left: list[AnyCard]) -> list[AnyCard]:
     if one.of is Of.CARD:
         return [card for card in left if one.fits(ask, card)]
     if one.of is Of.CARD_FACTS:
@@ -259,7 +277,13 @@ def _staying(one: Filter, ask: Ask, left: list[CardRoom]) -> list[CardRoom]:
     return [card for card, stays_there in zip(left, stays, strict=True) if stays_there]
 
 
-def _refused(one: Filter, ask: Ask, room: NodeRoom, left: list[CardRoom], stay: list[CardRoom]) -> Refused:
+def _refused_node(one: Filter, ask: Ask, room: AnyNode) -> Refused:
+    thing = room if one.of is Of.NODE else room.facts
+    short = 0.0 if one.short is None else float(one.short(ask, thing))
+    return Refused(one.code(ask), dict(one.tell(ask, thing, None, 0)), short)
+
+
+def _refused(one: Filter, ask: Ask, room: AnyNode, left: list[AnyCard], stay: list[AnyCard]) -> Refused:
     """With the numbers of the card that misses by the least."""
     failing = [card for card in left if card not in stay]
     code = one.code(ask)

@@ -9,9 +9,11 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from agent.contract.states import TaskType
+from apps.scheduling.policy.capacity import BORROWED, Load, load_of
 from apps.scheduling.policy.columns import Columns
+from apps.scheduling.policy.one import OneNode
 from apps.scheduling.policy.ports import Ports, choose_ports
-from apps.scheduling.policy.rooms import Booking, NodeRoom, is_host_wide
+from apps.scheduling.policy.rooms import AnyNode, Booking, NodeRoom, Thin, is_host_wide
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Snapshot, TaskView
 
 NOBODY: frozenset[int] = frozenset()
@@ -27,7 +29,6 @@ class Bookings:
         self.nodes: tuple[NodeView, ...] = self.columns.nodes
         self.place_of = {node.id: place for place, node in enumerate(self.nodes)}
         self.touched: list[int] = []
-        self.versions = [0] * len(self.nodes)
         self.undone = 0
         self._kept: dict[int, list[int]] = defaultdict(list)  # task -> places where room is kept for it
         for place, node in enumerate(self.nodes):
@@ -36,31 +37,19 @@ class Bookings:
                     if hold.reserved_for:
                         self._kept[hold.reserved_for].append(place)
         self.keep_room = frozenset(self._kept)
-        self._rooms: list[NodeRoom | None] = [None] * len(self.nodes)
         self._booked: list[int] = []  # places, in order
         self._bookings: dict[int, list[Booking]] = defaultdict(list)
-        self._ports: dict[int, set[int]] = {}
         self._living: dict[int, frozenset[int]] = {}
 
-    def version(self, place: int) -> int:
-        """A number that is another one after each booking there, and after each that was taken back."""
-        return self.versions[place]
+    @property
+    def versions(self) -> memoryview:
+        """By place, a number that is another one after each booking there, and after each taken back."""
+        versions: memoryview = self.columns.cells.versions
+        return versions
 
     def slot_of(self, place: int, card: int) -> int:
         """Where in its node a card (row id) stands."""
         return next(slot for slot, view in enumerate(self.nodes[place].cards) if view.id == card)
-
-    def room(self, place: int) -> NodeRoom:
-        """The node by itself."""
-        room = self._rooms[place]
-        if room is None:
-            reserve, limit = self.snapshot.reserve, self.columns.limit
-            room = self._rooms[place] = NodeRoom(self.nodes[place], place, reserve, limit)
-        booked = self._bookings.get(place)
-        if booked:
-            for booking in booked[room.booked :]:
-                room.add(booking)
-        return room
 
     def holds(self, place: int, card: int) -> tuple[CardHold, ...]:
         """What is held on the card by now, what was taken in this decision too."""
@@ -73,26 +62,31 @@ class Bookings:
         away stay where they are. `borrowed`: the cards are sleepers' (SHARE-04)."""
         return self.book(task, place, tuple(self.slot_of(place, card) for card in cards), borrowed=borrowed)
 
-    def book(self, task: TaskView, place: int, slots: tuple[int, ...], *, borrowed: bool = False) -> Ports:
-        """The same with the cards' slots."""
-        view = self.nodes[place]
+    def book(
+        self,
+        task: TaskView,
+        place: int,
+        slots: tuple[int, ...],
+        load: Load | None = None,
+        *,
+        borrowed: bool = False,
+    ) -> Ports:
+        """The same with the cards' slots; `load`: what such a task puts on them, where that is known."""
+        view, columns, tenant = self.nodes[place], self.columns, task.tenant_id
         ports: Ports = ()
         if task.ports:
-            held = self._ports.get(place)
-            if held is None:
-                held = self._ports[place] = set(view.ports)
-            ports = choose_ports(task, held, view.port_first, view.port_last)
-        tenant = task.tenant_id
+            ports = choose_ports(task, columns.held_ports(place), view.port_first, view.port_last)
         living = self._living.get(place, view.tenants)
         settles = tenant not in living
         if settles:
             self._living[place] = living | {tenant}
         wide = is_host_wide(task, ipc_apart=view.host_ipc is False)
-        booking = Booking(task, slots, borrowed, ports, settles, wide)
+        if load is None:
+            load = BORROWED if borrowed else load_of(task)
+        booking = Booking(task, slots, load, borrowed, ports, settles, wide)
         self._bookings[place].append(booking)
         self._booked.append(place)
-        self.columns.book(booking, place)
-        self.versions[place] += 1
+        columns.book(booking, place)
         self.touched.append(place)
         return ports
 
@@ -105,20 +99,26 @@ class Bookings:
         while len(self._booked) > mark:
             place = self._booked.pop()
             last = self._bookings[place].pop()
-            held = {host for one in self._bookings[place] for _, host in one.ports}
-            self._ports[place] = held.union(self.nodes[place].ports)
             if last.settles:
                 self._living[place] -= {last.task.tenant_id}
-            self._rooms[place] = None
-            self.columns.leave(last, place, self.room(place))
-            self.versions[place] += 1
+            self.columns.leave(last, place, self._room(place))
             self.touched.append(place)
             self.undone += 1
 
+    def _room(self, place: int, thin: Thin | None = None, without: Collection[int] = NOBODY) -> NodeRoom:
+        """The node by itself, with numbers of its own."""
+        room = NodeRoom(self.nodes[place], place, self.snapshot.reserve, self.columns.limit, thin=thin)
+        for booking in self._bookings.get(place, ()):
+            if booking.task.id not in without:
+                room.add(booking)
+        return room
+
     def room_for(
         self, task: TaskView, place: int, without: Collection[int] = NOBODY, lent: Collection[int] = NOBODY
-    ) -> NodeRoom:
+    ) -> AnyNode:
         """The node less the room kept for the task and the holds that are thought away (`Board.judge`)."""
+        if not without and not lent and task.id not in self._kept:
+            return OneNode(self.columns, place)
 
         def is_gone(hold: CardHold) -> bool:
             if hold.reserved_for:
@@ -136,12 +136,8 @@ class Bookings:
 
         view = self.nodes[place]
         if not any(is_gone(hold) for card in view.cards for hold in card.holds):
-            return self.room(place)
-        room = NodeRoom(view, place, self.snapshot.reserve, self.columns.limit, thin=thin)
-        for booking in self._bookings.get(place, ()):
-            if booking.task.id not in without:
-                room.add(booking)
-        return room
+            return OneNode(self.columns, place)
+        return self._room(place, thin, without)
 
 
 def _hold_of(booking: Booking) -> CardHold:

@@ -2,22 +2,17 @@
 
 from collections.abc import Iterable
 from math import nan
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from apps.scheduling.policy.capacity import rank, reckon, sum_up_holds
 from apps.scheduling.policy.facts import CardFacts, NodeFacts, card_facts, node_facts
-from apps.scheduling.policy.lanes import CARD_COLUMNS, NO_CAP, NO_CARD, NODE_COLUMNS
+from apps.scheduling.policy.lanes import CARD_COLUMNS, INPUTS, NO_CAP, NO_CARD, NODE_COLUMNS
 from apps.scheduling.policy.snapshot import NodeView, Reserve
 
 if TYPE_CHECKING:
     from apps.scheduling.policy.columns import Columns
-
-
-class _Held(SimpleNamespace):
-    """Columns while they are built, 64 bits wide."""
 
 
 def build_cards(columns: "Columns", reserve: Reserve) -> None:
@@ -29,7 +24,8 @@ def build_cards(columns: "Columns", reserve: Reserve) -> None:
     alone, without_other = bytearray(size), bytearray(b"\1" * size)
     kind_of: dict[tuple[Any, ...], int] = {}
     model_of: dict[tuple[str, str], int] = {}
-    lanes, tenants = columns.on_cards
+    lanes, tenants = columns.circles.cards.lanes, columns.circles.cards.tenants
+    lowest: int | None = None
     last: tuple[Any, ...] | None = None
     kind = model = keep = 0
     for place, node in enumerate(columns.nodes):
@@ -57,35 +53,36 @@ def build_cards(columns: "Columns", reserve: Reserve) -> None:
                 for hold in card.holds:
                     lanes.append(lane)
                     tenants.append(hold.tenant_id)
+                    if (hold.preemptible or hold.leaving) and not hold.reserved_for:
+                        lowest = hold.priority if lowest is None else min(lowest, hold.priority)
             else:
                 promised[lane], alone[lane] = 0, 1
             lane += columns.count
-    held = _Held()
-    for name, values in (
-        ("promised", promised),
-        ("claims_mb", claims),
-        ("foreign_mb", foreign),
-        ("used_mb", used),
-        ("total_mb", total),
-        ("reserve_mb", reserved),
-    ):
-        setattr(held, name, np.array(values, np.int64).reshape(columns.shape))
-    flags = {"known": known, "alone": alone, "without_other": without_other}
-    for name, bits in flags.items():
-        setattr(held, name, np.frombuffer(bits, np.bool_).reshape(columns.shape))
-    reckon(held, columns.limit)
+    flags = {
+        name: np.frombuffer(bits, np.bool_).reshape(columns.shape)
+        for name, bits in (("alone", alone), ("without_other", without_other), ("known", known))
+    }
+    amounts = [promised, claims, foreign, used, total, reserved]
+    held: dict[str, Any] = {
+        name: np.array(values, np.int64).reshape(columns.shape)
+        for name, values in zip(INPUTS, amounts, strict=True)
+    }
+    left = reckon(**held, known=flags["known"], limit=columns.limit)
+    held |= {**flags, **left._asdict()}
     slots = np.arange(columns.width).reshape(-1, 1)
-    held.rank = rank(held.fullness, slots)
-    held.model = np.array(models, np.int32).reshape(columns.shape)
+    held["rank"] = rank(left.fullness, slots)
+    held["model"] = np.array(models, np.int32).reshape(columns.shape)
     for name, kept in CARD_COLUMNS.items():
-        setattr(columns, name, np.array(getattr(held, name), kept))
+        setattr(columns, name, np.array(held[name], kept))
     columns.card_kind = np.array(kinds, np.int32).reshape(columns.shape)
+    columns.lowest = lowest
 
 
 def build_nodes(columns: "Columns") -> None:
     """All columns of nodes; those of cards stand."""
     kind_of: dict[tuple[Any, ...], int] = {}
     kinds = []
+    circles = columns.circles
     rows: dict[str, list[Any]] = {name: [] for name in NODE_COLUMNS if name != "begun"}
     for place, node in enumerate(columns.nodes):
         facts = node_facts(node)
@@ -95,12 +92,11 @@ def build_nodes(columns: "Columns") -> None:
         kinds.append(kind_of[facts])
         for name, value in node_row(node).items():
             rows[name].append(value)
-        for tenant in node.tenants:
-            columns.living[0].append(place)
-            columns.living[1].append(tenant)
-        for tenant in node.host_wide:
-            columns.wide[0].append(place)
-            columns.wide[1].append(tenant)
+        for tenants, crowd in ((node.tenants, circles.living), (node.host_wide, circles.wide)):
+            crowd.lanes.extend([place] * len(tenants))
+            crowd.tenants.extend(tenants)
+        for group, number in node.siblings.items():
+            columns.siblings.setdefault(group, {})[place] = number
     columns.node_kind = np.array(kinds, np.int32)
     for name, values in rows.items():
         setattr(columns, name, np.array(values, NODE_COLUMNS[name]))

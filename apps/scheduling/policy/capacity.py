@@ -1,10 +1,10 @@
 """What is left of a card: the arithmetic of SCHED-04 and SCHED-05, once for one card and for many.
 
-Owns the formulas only. They are elementwise: a `Held` has numbers, or arrays of them. Memory in MB.
+Owns the formulas only. They are elementwise: given numbers, or arrays of them. Memory in MB.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from agent.contract.states import TaskType
 from apps.scheduling.policy.snapshot import CardHold, TaskView
@@ -13,23 +13,8 @@ from apps.scheduling.policy.snapshot import CardHold, TaskView
 MILLION = 1_000_000
 
 
-class Held(Protocol):
-    """A card with what is promised and held there; `reckon` fills the second half.
-
-    `claims_mb`: per owner the larger of promise and measured use; `foreign_mb`: of strangers, 0 where nobody
-    tells; `used_mb`: all that is measured; `known` 0 = total or use is not told. `total_mb` is 1 then.
-    """
-
-    promised: Any
-    claims_mb: Any
-    foreign_mb: Any
-    used_mb: Any
-    total_mb: Any
-    reserve_mb: Any
-    known: Any
-
-    alone: Any  # nothing is held on it
-    without_other: Any  # nothing but inference is
+class Left(NamedTuple):
+    """What is left of a card; `reckon` says it of one or of many."""
 
     largest_promise: Any  # percent that may still be promised; below 0 = none at all
     unpromised_mb: Any  # neither promised nor used; -1 = not known
@@ -39,38 +24,61 @@ class Held(Protocol):
     fullness: Any  # 1..MILLION, more where more is promised than there is
 
 
+class Load(NamedTuple):
+    """What a task puts on each of its cards, and on its node. `claim`: percent of the card's memory;
+    `promise`: percent that count for the commitment. `inference`: it is nothing else; `capped`: it counts for
+    the node's inference cap."""
+
+    claim: int
+    promise: int
+    inference: bool
+    capped: bool
+
+
+BORROWED = Load(0, 0, inference=False, capped=False)
+
+
+def load_of(task: TaskView) -> Load:
+    """Of a task that borrows nothing; who has no port is not counted (SCHED-16)."""
+    inference = task.task_type == TaskType.INFERENCE
+    whole = task.whole_cards
+    percent = 100 if whole or task.percent is None else task.percent
+    return Load(percent, percent if task.counted or whole else 0, inference, task.counted and inference)
+
+
 def higher(first: Any, second: Any) -> Any:
     """The larger of two, elementwise."""
     return first + (second - first) * (second > first)
 
 
-def add_task(held: Held, task: TaskView, *, borrowed: bool) -> None:
-    """Hold a card for a task too. A borrower promises nothing, and who has no port is not counted (SHARE-04,
-    SCHED-16)."""
-    whole = task.whole_cards
-    if not borrowed:
-        percent = 100 if whole or task.percent is None else task.percent
-        held.claims_mb += held.total_mb * percent // 100
-        if task.counted or whole:
-            held.promised += percent
-    held.alone = False
-    if task.task_type != TaskType.INFERENCE:
-        held.without_other = False
+def reckon(
+    promised: Any,
+    claims_mb: Any,
+    foreign_mb: Any,
+    used_mb: Any,
+    total_mb: Any,
+    reserve_mb: Any,
+    known: Any,
+    limit: int,
+) -> Left:
+    """What is left of a card where `promised` percent of it are; `limit` is how much may be (SCHED-05).
 
-
-def reckon(held: Held, limit: int) -> None:
-    """What is left; `limit` is how much of a card may be promised, in percent (SCHED-05)."""
-    total = held.total_mb
+    `claims_mb`: per owner the larger of promise and measured use; `foreign_mb`: of strangers, 0 where nobody
+    tells; `used_mb`: all that is measured; `known` 0 = total or use is not told. `total_mb` is 1 then.
+    """
     # Strangers' memory counts, our own is not counted twice; where the driver does not tell whose it is, all
     # that is used stands against all that is promised (SCHED-04).
-    taken = higher(held.claims_mb + held.foreign_mb, held.used_mb)
-    left = higher(total - taken, 0)
-    held.largest_promise = limit - held.promised
-    held.unpromised_mb = (left + 1) * held.known - 1
-    held.free_mb = higher(left - held.reserve_mb, 0) * held.known
-    held.free_percent = ((held.unpromised_mb + 1) * 100 - 1) // total
-    held.start_percent = (held.unpromised_mb * 100 - 1) // total
-    held.fullness = (held.promised * 10_000 + MILLION - held.free_mb * MILLION // total) // 2 + 1
+    left = higher(total_mb - higher(claims_mb + foreign_mb, used_mb), 0)
+    unpromised_mb = (left + 1) * known - 1
+    free_mb = higher(left - reserve_mb, 0) * known
+    return Left(
+        limit - promised,
+        unpromised_mb,
+        free_mb,
+        ((unpromised_mb + 1) * 100 - 1) // total_mb,
+        (unpromised_mb * 100 - 1) // total_mb,
+        (promised * 10_000 + MILLION - free_mb * MILLION // total_mb) // 2 + 1,
+    )
 
 
 # Cards of a node are ranked by fullness, of equals the first one; no node may name more cards than this

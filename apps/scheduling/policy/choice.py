@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 
-from apps.scheduling.policy.rooms import CardRoom
+from apps.scheduling.policy.rooms import AnyCard
 
 
-def choose(wanted: int, fitting: Sequence[CardRoom]) -> list[CardRoom]:
+def choose(wanted: int, fitting: Sequence[AnyCard]) -> list[AnyCard]:
     """`wanted` of the cards, of which there are enough.
 
     One card: the fullest that still fits, so that whole ones stay whole. Several: of one model, joined by
@@ -21,20 +21,20 @@ def choose(wanted: int, fitting: Sequence[CardRoom]) -> list[CardRoom]:
     return sorted(sorted(near, key=_preference)[:wanted], key=lambda card: card.slot)
 
 
-def _fullness(card: CardRoom) -> int:
+def _fullness(card: AnyCard) -> int:
     return card.fullness
 
 
-def _preference(card: CardRoom) -> tuple[int, int]:
+def _preference(card: AnyCard) -> tuple[int, int]:
     return (-card.fullness, card.slot)
 
 
 def _smallest(
-    cards: Sequence[CardRoom], wanted: int, name_of: Callable[[CardRoom], Hashable]
-) -> list[CardRoom] | None:
+    cards: Sequence[AnyCard], wanted: int, name_of: Callable[[AnyCard], Hashable]
+) -> list[AnyCard] | None:
     """The smallest set of cards of one name that suffices, of equal ones that of the first card; a card
     without a name belongs to none."""
-    sets: dict[Hashable, list[CardRoom]] = defaultdict(list)
+    sets: dict[Hashable, list[AnyCard]] = defaultdict(list)
     for card in cards:
         name = name_of(card)
         if name is not None:

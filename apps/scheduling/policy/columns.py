@@ -12,56 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent.contract.states import TaskType
 from apps.scheduling.policy.building import build_cards, build_nodes, largest_group
-from apps.scheduling.policy.capacity import add_task, rank, reckon
+from apps.scheduling.policy.capacity import rank, reckon
+from apps.scheduling.policy.circles import Circles
 from apps.scheduling.policy.facts import CardFacts, NodeFacts
-from apps.scheduling.policy.lanes import LIVE, STAYING, Array, Bools, count_cards
+from apps.scheduling.policy.lanes import LIVE, Array, Bools, count_cards
+from apps.scheduling.policy.one import Cells
 from apps.scheduling.policy.snapshot import NodeView, Reserve
 
 if TYPE_CHECKING:
     from apps.scheduling.policy.rooms import Booking, NodeRoom
 
 _live = attrgetter(*LIVE)
-
-
-class OneCard:
-    """A card by itself, as `capacity.Held`; one object for all, since it is soon stored again."""
-
-    __slots__ = (*LIVE, *STAYING, "_columns", "known", "place", "slot")
-
-    promised: int
-    claims_mb: int
-    foreign_mb: int
-    used_mb: int
-    total_mb: int
-    reserve_mb: int
-    alone: bool
-    without_other: bool
-    known: int
-    rank: int
-
-    def __init__(self, columns: "Columns") -> None:
-        self._columns = columns
-        self.slot = self.place = -1
-
-    def __getattr__(self, name: str) -> Any:  # slots that `Columns.load` fills
-        raise AttributeError(name)
-
-    def has_friends_only(self, friends: frozenset[int]) -> bool:
-        return bool(self._columns.company(friends).cards[self.slot, self.place])
-
-
-class Company:
-    """Where only tenants out of a set are: by card, living on a node, and with the host's network or IPC."""
-
-    __slots__ = ("cards", "friends", "living", "wide")
-
-    def __init__(self, friends: frozenset[int], shape: tuple[int, int]) -> None:
-        self.friends = friends
-        self.cards: Bools = np.ones(shape, np.bool_)
-        self.living: Bools = np.ones(shape[1], np.bool_)
-        self.wide: Bools = np.ones(shape[1], np.bool_)
 
 
 class Columns:
@@ -76,157 +38,128 @@ class Columns:
         self.limit = 100 - round(reserve.ratio * 100)
         self.node_kinds: list[NodeFacts] = []
         self.card_kinds: list[CardFacts | None] = [None]
-        # (lane or place, tenant) of all who are somewhere; bookings add theirs at the end
-        self.on_cards: tuple[list[int], list[int]] = ([], [])
-        self.living: tuple[list[int], list[int]] = ([], [])
-        self.wide: tuple[list[int], list[int]] = ([], [])
-        self.companies: dict[frozenset[int], Company] = {}
-        self.siblings: dict[tuple[int, int], int] = {}  # by (place, group), of bookings
+        self.circles = Circles(self.width, self.count)
+        self.siblings: dict[int, dict[int, int]] = {}  # live tasks by group and place
         self.more_ports: list[tuple[int, int]] = []  # (host port, place) of bookings
-        self._outsiders: dict[int, list[Company]] = {}
-        self._kind_counts: Array | None = None
+        self._ports: dict[int, set[int]] = {}  # held by place
+        self._kind_counts: Array | None = None  # by (kind, node)
+        self._counts: dict[tuple[bool, ...], Array] = {}
         self._group_sizes: tuple[Array, Array] | None = None
         self._having: dict[tuple[str, Any], Bools] = {}
         self._places_of: dict[str, dict[Any, Array]] = {}
         build_cards(self, reserve)
         build_nodes(self)
-        self._one = OneCard(self)
-        self._live = [getattr(self, name) for name in LIVE]
+        self.cells = Cells(self)
 
     card_kind: Array
     node_kind: Array
     begun: Array
+    lowest: int | None  # the lowest priority of whom could be evicted, or leaves
 
-    def __getattr__(self, name: str) -> Any:  # columns named in _CARD_COLUMNS and _NODE_COLUMNS
+    def __getattr__(self, name: str) -> Any:  # columns named in CARD_COLUMNS and NODE_COLUMNS
         raise AttributeError(name)
 
-    # --- who is where
+    # --- bookings
 
     def book(self, booking: "Booking", place: int) -> None:
         """A task comes to a node."""
-        task, slots = booking.task, booking.slots
+        cells, load, slots = self.cells, booking.load, booking.slots
         for slot in slots:
-            held = self.load(slot, place)
-            if held.alone:
-                count = len(self.nodes[place].cards)
-                self.begun[place] = round(self.begun.item(place) * count + 1) / count
-            add_task(held, task, borrowed=booking.borrowed)
-            self.store(held)
-        self.tasks[place] += 1
-        self.versions[place] += 1
-        key = (place, task.group_id)
-        self.siblings[key] = self.siblings.get(key, 0) + 1
-        if task.counted and task.task_type == TaskType.INFERENCE:
-            self.cap_left[place] -= 1
+            self._put(slot * self.count + place, slot, place, booking)
+        cells.tasks[place] += 1
+        cells.versions[place] += 1
+        group = booking.task.group_id
+        there = self.siblings.get(group)
+        if there is None:
+            self.siblings[group] = {place: 1}
+        else:
+            there[place] = there.get(place, 0) + 1
+        if load.capped:
+            cells.cap_left[place] -= 1
         if booking.ports:
-            node = self.nodes[place]
-            first, last = node.port_first, node.port_last
+            first, last = cells.port_first[place], cells.port_last[place]
             for _, host in booking.ports:
                 self.more_ports.append((host, place))
                 if first <= host <= last:
-                    self.ports_left[place] -= 1
-        self._join(booking, place)
-
-    def load(self, slot: int, place: int) -> OneCard:
-        """A card by itself, to be changed and stored."""
-        held = self._one
-        held.slot, held.place = slot, place
-        held.promised = self.promised.item(slot, place)
-        held.claims_mb = self.claims_mb.item(slot, place)
-        held.foreign_mb = self.foreign_mb.item(slot, place)
-        held.used_mb = self.used_mb.item(slot, place)
-        held.total_mb = self.total_mb.item(slot, place)
-        held.reserve_mb = self.reserve_mb.item(slot, place)
-        held.alone = self.alone.item(slot, place)
-        held.without_other = self.without_other.item(slot, place)
-        held.known = int(self.unpromised_mb.item(slot, place) >= 0)
-        return held
-
-    def store(self, held: OneCard) -> None:
-        """Reckon what is left of a card and keep it."""
-        slot, place = held.slot, held.place
-        reckon(held, self.limit)
-        held.rank = rank(held.fullness, slot)
-        for column, value in zip(self._live, _live(held), strict=True):
-            column[slot, place] = value
-
-    def _join(self, booking: "Booking", place: int) -> None:
+                    cells.ports_left[place] -= 1
         tenant = booking.task.tenant_id
-        lanes, tenants = self.on_cards
-        for slot in booking.slots:
-            lanes.append(slot * self.count + place)
-            tenants.append(tenant)
-        if booking.settles:
-            self.living[0].append(place)
-            self.living[1].append(tenant)
-        if booking.wide:
-            self.wide[0].append(place)
-            self.wide[1].append(tenant)
-        for company in self._outsiders_of(tenant):
-            for slot in booking.slots:
-                company.cards[slot, place] = False
-            if booking.settles:
-                company.living[place] = False
-            if booking.wide:
-                company.wide[place] = False
+        self.circles.come(tenant, place, slots, settles=booking.settles, wide=booking.wide)
+
+    def _put(self, lane: int, slot: int, place: int, booking: "Booking") -> None:
+        """One of its cards."""
+        cells, load = self.cells, booking.load
+        if cells.alone[lane]:
+            count = len(self.nodes[place].cards)
+            cells.begun[place] = round(cells.begun[place] * count + 1) / count
+            cells.alone[lane] = False
+        if not load.inference:
+            cells.without_other[lane] = False
+        total = cells.total_mb[lane]
+        promised = cells.promised[lane] + load.promise
+        claims = cells.claims_mb[lane] + total * load.claim // 100
+        cells.promised[lane] = promised
+        cells.claims_mb[lane] = claims
+        (
+            cells.largest_promise[lane],
+            cells.unpromised_mb[lane],
+            cells.free_mb[lane],
+            cells.free_percent[lane],
+            cells.start_percent[lane],
+            fullness,
+        ) = reckon(
+            promised,
+            claims,
+            cells.foreign_mb[lane],
+            cells.used_mb[lane],
+            total,
+            cells.reserve_mb[lane],
+            cells.unpromised_mb[lane] >= 0,
+            self.limit,
+        )
+        cells.fullness[lane] = fullness
+        cells.rank[lane] = rank(fullness, slot)
 
     def leave(self, booking: "Booking", place: int, room: "NodeRoom") -> None:
         """The last one that joined leaves again; `room` is the node without it."""
-        for column in self.on_cards:
-            del column[len(column) - len(booking.slots) :]
-        for here, pairs in ((booking.settles, self.living), (booking.wide, self.wide)):
-            if here:
-                del pairs[0][-1], pairs[1][-1]
+        circles = self.circles
+        circles.cards.forget(len(booking.slots))
+        circles.living.forget(booking.settles)
+        circles.wide.forget(booking.wide)
+        for slot in booking.slots:
+            circles.rewrite(circles.cards, slot * self.count + place, room.card(slot).tenants)
+        circles.rewrite(circles.living, place, room.living)
+        circles.rewrite(circles.wide, place, room.wide)
         del self.more_ports[len(self.more_ports) - len(booking.ports) :]
-        self._mirror(room)
-        self.versions[place] += 1
-        self.siblings[place, booking.task.group_id] -= 1
-        for company in self._outsiders_of(booking.task.tenant_id):
-            for slot in booking.slots:
-                company.cards[slot, place] = room.card(slot).has_friends_only(company.friends)
-            company.living[place] = room.has_friends_only(company.friends)
-            company.wide[place] = room.is_wide_for_friends_only(company.friends)
-
-    def _mirror(self, room: "NodeRoom") -> None:
-        """Write a node's numbers into the columns."""
-        place = room.place
+        self._ports[place] = set(room.ports)
         for card in room.cards:
-            for column, value in zip(self._live, _live(card), strict=True):
-                column[card.slot, place] = value
-        self.begun[place] = room.begun
-        self.tasks[place] = room.tasks
-        self.cap_left[place] = room.cap_left
-        self.ports_left[place] = room.ports_left
+            for name, value in zip(LIVE, _live(card), strict=True):
+                getattr(self, name)[card.slot, place] = value
+        cells = self.cells
+        cells.begun[place] = room.begun
+        cells.tasks[place] = room.tasks
+        cells.cap_left[place] = room.cap_left
+        cells.ports_left[place] = room.ports_left
+        cells.versions[place] += 1
+        self.siblings[booking.task.group_id][place] -= 1
 
-    def _outsiders_of(self, tenant: int) -> "list[Company]":
-        """The companies that it is not of."""
-        found = self._outsiders.get(tenant)
+    # --- what is asked of them
+
+    def held_ports(self, place: int) -> set[int]:
+        """The host ports that are held on a node; who chooses more of them adds them."""
+        held = self._ports.get(place)
+        if held is None:
+            held = self._ports[place] = set(self.nodes[place].ports)
+        return held
+
+    def count_kinds(self, kinds: tuple[bool, ...]) -> Array:
+        """How many cards of these kinds the nodes have."""
+        found = self._counts.get(kinds)
         if found is None:
-            found = [one for one in self.companies.values() if tenant not in one.friends]
-            self._outsiders[tenant] = found
+            if self._kind_counts is None:
+                every = range(len(self.card_kinds))
+                self._kind_counts = np.array([count_cards(self.card_kind == kind) for kind in every])
+            found = self._counts[kinds] = self._kind_counts[np.array(kinds, np.bool_)].sum(axis=0)
         return found
-
-    def company(self, friends: frozenset[int]) -> Company:
-        """Where only these tenants are."""
-        found = self.companies.get(friends)
-        if found is None:
-            found = self.companies[friends] = Company(friends, self.shape)
-            self._outsiders.clear()
-            for (lanes, tenants), column in (
-                (self.on_cards, found.cards.reshape(-1)),
-                (self.living, found.living),
-                (self.wide, found.wide),
-            ):
-                if tenants:
-                    column[np.array(lanes)[_is_outside(tenants, friends)]] = False
-        return found
-
-    def kind_counts(self) -> Array:
-        """How many cards of each kind the nodes have, by (kind, node)."""
-        if self._kind_counts is None:
-            kinds = range(len(self.card_kinds))
-            self._kind_counts = np.array([count_cards(self.card_kind == kind) for kind in kinds])
-        return self._kind_counts
 
     def group_sizes(self) -> tuple[Array, Array]:
         """How many cards the largest joined set of each node has, and the largest on one PCIe root."""
@@ -268,8 +201,3 @@ _NOWHERE: Array = np.array([], np.int64)
 
 def _by_model(node: NodeView) -> tuple[Any, ...]:
     return (sorted({card.model for card in node.cards}), node.name, node.id)
-
-
-def _is_outside(tenants: list[int], friends: frozenset[int]) -> Bools:
-    kinds, which = np.unique(np.array(tenants), return_inverse=True)
-    return np.array([one not in friends for one in kinds.tolist()], np.bool_)[which]

@@ -5,7 +5,6 @@ for the live tick, a dry run and simulation. Deterministic: equal snapshots give
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from datetime import datetime
 
 from agent.contract.codes import Code, Reason, reason
@@ -16,7 +15,7 @@ from apps.scheduling.policy.gang import Gangs, GangShort
 from apps.scheduling.policy.plan import Placed, Plan
 from apps.scheduling.policy.preempt import Evictions
 from apps.scheduling.policy.reasons import reasons_of
-from apps.scheduling.policy.shapes import Alike, Shape, alike
+from apps.scheduling.policy.shapes import Shapes
 from apps.scheduling.policy.snapshot import Snapshot, TaskView
 
 
@@ -42,11 +41,8 @@ class Planner:
         self._breathe = breathe
         self._fatal = fatal
         self._board = Board(snapshot)
-        self._shapes: dict[Alike, Shape] = {}
-        for task in snapshot.tasks:
-            with suppress(TypeError):  # a field that is no plain value is met again when its turn comes
-                self._shape(task).tasks += 1
         self._turns = Turns(snapshot)
+        self._shapes = Shapes(self._board, self._turns.coming, breathe)
         self._gangs = Gangs(self._board)
         self._borrowing = Borrowing(self._board)
         self._evictions = Evictions(self._board)
@@ -113,13 +109,13 @@ class Planner:
 
     def _place_one(self, task: TaskView, plan: Plan) -> list[Reason]:
         """Place a task, or say why it fits nowhere."""
-        shape = self._shape(task)
+        shape = self._shapes.of(task)
         found = shape.best(task)
         if found is None:
             return shape.why_not(task)
         place, slots = found
-        ports = self._board.book(task, place, slots)
-        shape.booked(place, slots)
+        ports = self._board.book(task, place, slots, shape.load)
+        shape.booked()
         views = self._board.nodes[place].cards
         self._book(task, place, tuple([views[slot].id for slot in slots]), ports, plan)
         return []
@@ -174,14 +170,6 @@ class Planner:
                 gang=task.gang,
             )
         )
-
-    def _shape(self, task: TaskView) -> Shape:
-        key = alike(task, self._board)
-        shape = self._shapes.get(key)
-        if shape is None:
-            shape = self._shapes[key] = Shape(self._board, self._breathe)
-            shape.tasks = 1
-        return shape
 
 
 def decide(snapshot: Snapshot, now: datetime) -> Plan:

@@ -45,6 +45,7 @@ class Turns(Iterator[Unit]):
     def __init__(self, snapshot: Snapshot) -> None:
         self.left = len(snapshot.tasks)  # tasks of units that were not asked for yet
         units = units_in_order(snapshot.tasks)
+        self.coming = [task for unit in units for task in unit]  # in this order, but for fair shares
         if snapshot.fair_weights is None:
             self._shares: _Shares | None = None
             self._units = iter(units)

@@ -1,7 +1,7 @@
-"""Columns as filters and scores read them: those of a stretch of nodes, or of one node.
+"""Columns as filters and scores read them: those of a stretch of nodes.
 
-Owns the names of the columns and the views of them. A node or a card with numbers (`rooms.py`) has the same
-names.
+Owns the names of the columns and the views of them. One node or card has the same names (`one.py`,
+`rooms.py`).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.scheduling.policy.snapshot import CardView, NodeView
-
 if TYPE_CHECKING:
+    from apps.scheduling.policy.circles import Friends
     from apps.scheduling.policy.columns import Columns
 
 Bools = NDArray[np.bool_]
@@ -39,6 +38,8 @@ CARD_COLUMNS = {
     "without_other": np.bool_,
     "model": np.int32,
 }
+# What is known of a card, and what was reckoned of it (`capacity.reckon`).
+INPUTS = ("promised", "claims_mb", "foreign_mb", "used_mb", "total_mb", "reserve_mb")
 # Those that a booking changes.
 LIVE = (
     "promised",
@@ -53,7 +54,6 @@ LIVE = (
     "alone",
     "without_other",
 )
-STAYING = ("foreign_mb", "used_mb", "total_mb", "reserve_mb")
 NODE_COLUMNS = {
     "cap_left": np.int32,
     "inference_cap": np.int32,
@@ -78,9 +78,7 @@ def count_cards(some: Bools) -> Array:
 
 
 class CardLanes:
-    """The cards of a stretch of nodes, or of one: the columns of `Columns`, live where it is a slice."""
-
-    view: CardView  # of one card only
+    """The cards of a stretch of nodes: the columns of `Columns`, live where it is a slice."""
 
     def __init__(self, columns: "Columns", where: Any) -> None:
         self._columns = columns
@@ -94,9 +92,10 @@ class CardLanes:
         setattr(self, name, part)
         return part
 
-    def has_friends_only(self, friends: frozenset[int]) -> Any:
+    def has_friends_only(self, friends: "Friends") -> Any:
         """Whether nobody but these tenants holds anything on it."""
-        return self._columns.company(friends).cards[:, self._where]
+        circles = self._columns.circles
+        return circles.cards.only(circles.of(friends), self._where)
 
 
 class NodeLanes:
@@ -109,37 +108,26 @@ class NodeLanes:
     def __getattr__(self, name: str) -> Any:
         if name not in NODE_COLUMNS:
             raise AttributeError(name)
-        where = self._where
-        if isinstance(where, int):
-            return getattr(self._columns, name).item(where)
-        column = getattr(self._columns, name)[where]
+        column = getattr(self._columns, name)[self._where]
         setattr(self, name, column)
         return column
 
-    @property
-    def view(self) -> NodeView:
-        """Of one node only."""
-        view: NodeView = self._columns.nodes[self._where]
-        return view
-
-    def has_friends_only(self, friends: frozenset[int]) -> Any:
+    def has_friends_only(self, friends: "Friends") -> Any:
         """Whether nobody but these tenants lives there."""
-        return self._columns.company(friends).living[self._where]
+        circles = self._columns.circles
+        return circles.living.only(circles.of(friends), self._where)
 
-    def is_wide_for_friends_only(self, friends: frozenset[int]) -> Any:
+    def is_wide_for_friends_only(self, friends: "Friends") -> Any:
         """Whether nobody but these tenants has the host's network or IPC there."""
-        return self._columns.company(friends).wide[self._where]
+        circles = self._columns.circles
+        return circles.wide.only(circles.of(friends), self._where)
 
     def has_model(self, path: str) -> Any:
         """Whether the model lies there."""
-        if isinstance(self._where, int):
-            return path in self.view.models
         return self._columns.having("models", path, lambda node: node.models)[self._where]
 
     def has_image(self, image: str) -> Any:
         """Whether the image lies there."""
-        if isinstance(self._where, int):
-            return image in self.view.images
         return self._columns.having("images", image, lambda node: node.images)[self._where]
 
     def is_one_of(self, public_ids: frozenset[str]) -> Any:
@@ -152,11 +140,6 @@ class NodeLanes:
     def has_free(self, port: int) -> Any:
         """Whether the host port is free there."""
         return self._columns.ports_free(port)[self._where]
-
-    def siblings_of(self, group_id: int) -> int:
-        """Live tasks of the group there; of one node only."""
-        there = self.view.siblings.get(group_id, 0)
-        return there + self._columns.siblings.get((self._where, group_id), 0)
 
 
 class Chosen:

@@ -3,30 +3,33 @@
 Owns counting and finding the nearest miss; its numbers are told by asking that node alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from agent.contract.codes import Code
 from apps.scheduling.policy.ask import Ask
 from apps.scheduling.policy.columns import Columns
 from apps.scheduling.policy.filters import allow_list, gpu_type, online
 from apps.scheduling.policy.lanes import Array, Bools, CardLanes, NodeLanes, count_cards
-from apps.scheduling.policy.registry import OF_CARDS, Filter, Of, no_numbers
+from apps.scheduling.policy.registry import OF_CARDS, Filter, Of
 
 # Further off than any miss, in MB or percent.
 FAR = 1 << 29
 
+# What was found out is kept for so many kinds of task; each takes some ten bytes a node.
+KEPT = 256
+
+NONE: Bools = np.array([], np.bool_)
+
 
 class Miss(NamedTuple):
-    """So many nodes refuse with this code; `nearest` is the place of the nearest miss, `numbers`: it has some
-    to tell."""
+    """So many nodes are refused by this filter first; `nearest` is the place of the nearest miss."""
 
-    code: Code
+    by: Filter
     nodes: int
     nearest: int
-    numbers: bool
 
 
 class _Rest:
@@ -37,28 +40,35 @@ class _Rest:
         self.columns = columns
         self.first, self.last = 0, columns.count
         self.alive: Bools = np.ones(columns.count, np.bool_)
-        self.kinds: Bools = np.array([facts is not None for facts in columns.card_kinds], np.bool_)
+        self.kinds = tuple(facts is not None for facts in columns.card_kinds)
         self._left: Bools | None = None
-        self.count: Array = columns.kind_counts()[self.kinds].sum(axis=0)
+        self.count: Array = columns.count_kinds(self.kinds)
         self._view()
+
+    def copied(self) -> "_Rest":
+        """One to go on from here."""
+        other = _Rest.__new__(_Rest)
+        other.__dict__.update(self.__dict__)
+        other.alive = self.alive.copy()
+        return other
 
     @property
     def left(self) -> Bools:
         """Cards that were not refused."""
         if self._left is None:
-            self._left = self.kinds[self.columns.card_kind[:, self.where]]
+            kinds: Bools = np.array(self.kinds, np.bool_)
+            self._left = kinds[self.columns.card_kind[:, self.where]]
         return self._left
 
     def narrow(self, one: Filter, ask: Ask) -> Bools:
         """Ask of the cards; answers which were left before."""
         if one.of is Of.CARD_FACTS:
             passed = [facts is None or one.fits(ask, facts) for facts in self.columns.card_kinds]
-            if all(passed):
-                return self.left if one.short is not None else NONE
             before = self.left if one.short is not None else NONE
-            self.kinds = self.kinds & np.array(passed, np.bool_)
-            self.count = self.columns.kind_counts()[self.kinds, self.where].sum(axis=0)
-            self._left = None
+            if not all(passed):
+                self.kinds = tuple(had and fits for had, fits in zip(self.kinds, passed, strict=True))
+                self.count = self.columns.count_kinds(self.kinds)[self.where]
+                self._left = None
             return before
         before = self.left
         passed = one.fits(ask, self.cards.model, before) if one.of is Of.CARDS else one.fits(ask, self.cards)
@@ -82,40 +92,79 @@ class _Rest:
         self.nodes, self.cards = NodeLanes(self.columns, self.where), CardLanes(self.columns, self.where)
 
 
-NONE: Bools = np.array([], np.bool_)
+Passing = tuple[bool, ...]  # by kind of facts
 
 
-def find_misses(columns: Columns, ask: Ask, filters: Sequence[Filter]) -> tuple[list[Miss], int]:
-    """The misses in the order of the filters, and how many nodes take the task."""
-    rest = _Rest(columns)
-    found = []
-    for one in filters:
-        if rest.first == rest.last:
-            break
-        before = NONE
-        if one.of in OF_CARDS:
-            had = rest.count
-            before = rest.narrow(one, ask)
-            short = (rest.count == 0) & (had > 0) if one.empties else rest.count < ask.cards
-        else:
-            short = _passed_nodes(ask, one, rest) ^ True
-        refused = rest.alive & short
-        count = int(np.count_nonzero(refused))
-        if count:
-            nearest = rest.first + _nearest(ask, one, refused, before, rest)
-            found.append(Miss(one.code(ask), count, nearest, one.tell is not no_numbers))
-            rest.drop(refused)
-    return found, int(np.count_nonzero(rest.alive))
+class Misses:
+    """Finds them over one fleet; `filters_of(ask)` are the filters that apply to a task."""
+
+    def __init__(self, columns: Columns, filters_of: Callable[[Ask], Sequence[Filter]]) -> None:
+        self._columns = columns
+        self._filters_of = filters_of
+        self._starts: dict[Hashable, tuple[_Rest, tuple[Miss, ...]]] = {}
+        self._offline: dict[tuple[Passing, Passing], int] = {}
+
+    def find(self, ask: Ask) -> tuple[list[Miss], int]:
+        """The misses in the order of the filters, and how many nodes take the task."""
+        filters = self._filters_of(ask)
+        first = list(takewhile(_is_settled, filters))
+        known, before = self._start(ask, first)
+        rest, found = known.copied(), list(before)
+        for one in filters[len(first) :]:
+            if rest.first == rest.last:
+                break
+            _ask(one, ask, rest, found)
+        return found, int(np.count_nonzero(rest.alive))
+
+    def _start(self, ask: Ask, filters: Sequence[Filter]) -> tuple[_Rest, tuple[Miss, ...]]:
+        """What the first filters refuse, whose answers no booking changes: the same for many tasks."""
+        kinds = self._columns.node_kinds
+        key = tuple(
+            (one.name, () if one.fixed else tuple([one.fits(ask, facts) for facts in kinds]))
+            for one in filters
+        )
+        found = self._starts.get(key)
+        if found is None:
+            rest, misses = _Rest(self._columns), list[Miss]()
+            for one in filters:
+                _ask(one, ask, rest, misses)
+            if len(self._starts) >= KEPT:
+                self._starts.clear()
+            found = self._starts[key] = (rest, tuple(misses))
+        return found
+
+    def count_offline(self, ask: Ask) -> int:
+        """How many nodes that the tenant may use have cards of the type; 0 where one of them is online."""
+        columns = self._columns
+        of_type = tuple(facts is not None and gpu_type.fits(ask, facts) for facts in columns.card_kinds)
+        opened = tuple(allow_list.fits(ask, facts) for facts in columns.node_kinds)
+        found = self._offline.get((of_type, opened))
+        if found is None:
+            there = (columns.count_kinds(of_type) > 0) & np.array(opened, np.bool_)[columns.node_kind]
+            lives = np.array([online.fits(ask, facts) for facts in columns.node_kinds], np.bool_)
+            alive = (there & lives[columns.node_kind]).any()
+            found = self._offline[of_type, opened] = 0 if alive else int(np.count_nonzero(there))
+        return found
 
 
-def count_offline(columns: Columns, ask: Ask) -> int:
-    """How many nodes that the tenant may use have cards of the type; 0 where one of them is online."""
-    of_type = [facts is not None and gpu_type.fits(ask, facts) for facts in columns.card_kinds]
-    there = columns.kind_counts()[of_type].any(axis=0)
-    kinds = columns.node_kinds
-    there &= np.array([allow_list.fits(ask, facts) for facts in kinds], np.bool_)[columns.node_kind]
-    lives = np.array([online.fits(ask, facts) for facts in kinds], np.bool_)[columns.node_kind]
-    return 0 if (there & lives).any() else int(np.count_nonzero(there))
+def _is_settled(one: Filter) -> bool:
+    return one.fixed or one.of is Of.NODE_FACTS
+
+
+def _ask(one: Filter, ask: Ask, rest: _Rest, found: list[Miss]) -> None:
+    """Add a filter's miss, and drop whom it refuses."""
+    before = NONE
+    if one.of in OF_CARDS:
+        had = rest.count
+        before = rest.narrow(one, ask)
+        short = (rest.count == 0) & (had > 0) if one.empties else rest.count < ask.cards
+    else:
+        short = _passed_nodes(ask, one, rest) ^ True
+    refused = rest.alive & short
+    count = int(np.count_nonzero(refused))
+    if count:
+        found.append(Miss(one, count, rest.first + _nearest(ask, one, refused, before, rest)))
+        rest.drop(refused)
 
 
 def _passed_nodes(ask: Ask, one: Filter, rest: _Rest) -> Any:

@@ -10,7 +10,7 @@ evict; a node is judged by itself only where that may help.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
@@ -40,28 +40,13 @@ LEVELS = 4
 Kind = tuple[ShapeKey, int, bool]  # of one shape and priority, and whether they may evict now
 
 
-class _Held:
-    """What the preemption must know of all holds of the fleet."""
-
-    def __init__(self, holds: Iterable[CardHold]) -> None:
-        self.gangs: dict[str, dict[int, CardHold]] = {}
-        self.lowest: int | None = None  # the lowest priority that could be evicted
-        for hold in holds:
-            if hold.reserved_for:
-                continue
-            if hold.gang:
-                self.gangs.setdefault(hold.gang, {})[hold.task_id] = hold
-            if hold.preemptible or hold.leaving:
-                self.lowest = hold.priority if self.lowest is None else min(self.lowest, hold.priority)
-
-
 class Evictions:
     """Plans preemptions in one decision."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._effort = Effort(QUESTIONS)
-        self._held: _Held | None = None
+        self._gangs: dict[str, dict[int, CardHold]] | None = None
         self._gone: frozenset[int] = frozenset()  # evicted by this decision
         self._planned = 0
         self._pause_since = datetime.max.replace(tzinfo=UTC)
@@ -74,8 +59,8 @@ class Evictions:
         is booked: later ones of this decision do not get that room."""
         if self._planned >= PREEMPTIONS:
             return []
-        held = self._all_held()
-        if held.lowest is None or held.lowest >= unit[0].priority:
+        lowest = self._board.columns.lowest
+        if lowest is None or lowest >= unit[0].priority:
             return []
         if any(task.id in self._board.keep_room or not task.gpu_required for task in unit):
             return []
@@ -169,7 +154,7 @@ class Evictions:
             return ()
         if not hold.gang:
             return (mover(hold),)
-        gang = self._all_held().gangs[hold.gang].values()
+        gang = self._all_gangs()[hold.gang].values()
         if not all(self._may_evict(one, task) for one in gang):
             return None
         return tuple(sorted(mover(one) for one in gang))
@@ -185,9 +170,12 @@ class Evictions:
         protected = hold.sleeping and not self._board.snapshot.may_share(task.tenant_id, hold.tenant_id)
         return hold.preemptible and not protected
 
-    def _all_held(self) -> _Held:
-        if self._held is None:
-            self._held = _Held(
-                hold for node in self._board.nodes for card in node.cards for hold in card.holds
-            )
-        return self._held
+    def _all_gangs(self) -> dict[str, dict[int, CardHold]]:
+        """All holds of gangs, by gang and task."""
+        if self._gangs is None:
+            self._gangs = {}
+            for node in self._board.nodes:
+                for hold in [hold for card in node.cards for hold in card.holds]:
+                    if hold.gang and not hold.reserved_for:
+                        self._gangs.setdefault(hold.gang, {})[hold.task_id] = hold
+        return self._gangs

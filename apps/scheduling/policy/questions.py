@@ -1,7 +1,8 @@
 """What the fleet is asked for one shape of task, and what many nodes answer at once.
 
-Owns the grouped method's first half: shapes that differ in their model alone share one answer (`Base`), which
-is renewed where bookings touched its nodes. One node alone is asked by `Board`, for the reasons why not see
+Owns the grouped method's first half. Shapes of one form are asked about together where their models lie;
+where that does not do, those that differ in their model alone share one answer of all nodes (`Base`), which
+is renewed where bookings touched them. One node alone is asked by `Board`, for the reasons why not see
 `misses.py`.
 """
 
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from apps.scheduling.policy.ask import Ask
+from apps.scheduling.policy.ask import Ask, several
 from apps.scheduling.policy.capacity import MILLION, higher, unrank
 from apps.scheduling.policy.columns import Columns
 from apps.scheduling.policy.lanes import Array, Bools, Chosen, count_cards
@@ -38,48 +39,80 @@ class Answer(NamedTuple):
     all: bool
 
 
-class Base:
-    """Tasks that all filters and the scores without the model see alike, and what the nodes answer them."""
+class Form:
+    """The filters and scores for tasks of one form (`Ask.form`). `located`: scores that know where they are
+    not 0. `range`: no node is worth more without those, each score being 1 at the most."""
 
-    __slots__ = (
-        "_best",
-        "_fitting",
-        "_scores",
-        "_stretch",
-        "_top",
-        "_versions",
-        "ask",
-        "card_filters",
-        "cards_filters",
-        "columns",
-        "count",
-        "node_filters",
-        "range",
-        "rise",
-        "scores",
-        "taken_at",
-    )
+    __slots__ = ("card_filters", "cards_filters", "heard", "located", "node_filters", "range", "scores")
 
-    def __init__(
-        self,
-        ask: Ask,
-        columns: Columns,
-        stretch: Stretch,
-        filters: Sequence[Filter],
-        scores: Sequence[tuple[Score, float]],
-    ) -> None:
-        self.ask = ask
-        self.columns = columns
-        self._stretch = stretch
+    def __init__(self, ask: Ask, filters: Sequence[Filter], scores: Sequence[tuple[Score, float]]) -> None:
         asked = [one for one in filters if not one.covered]
         self.node_filters = [one.fits for one in asked if one.of is Of.NODE and not one.fixed]
         # The last ones refuse most.
         self.card_filters = [one.fits for one in reversed(asked) if one.of is Of.CARD]
         self.cards_filters = [one.fits for one in asked if one.of is Of.CARDS]
-        heard = [(one, weight) for one, weight in scores if weight and one.where is None and one.applies(ask)]
-        self.scores = [(one.measure, weight) for one, weight in heard]
-        self.rise = sum(weight * one.rise(ask) for one, weight in heard)
-        self.range = sum(weight for _, weight in self.scores)  # no node is worth more, each score at most 1
+        every = [(one, weight) for one, weight in scores if weight and one.applies(ask)]
+        self.heard = [(one, weight) for one, weight in every if one.where is None]
+        self.located = [(one, weight) for one, weight in every if one.where is not None]
+        self.scores = [(one.measure, weight) for one, weight in self.heard]
+        self.range = sum(weight for _, weight in self.heard)
+
+    def find_fitting(self, ask: Ask, stretch: Stretch) -> tuple[Bools, Array | None]:
+        """Which nodes take it, and the rank of the first card of each that fits, 0 = none."""
+        ok: Any = True if stretch.nodes_ok is None else stretch.nodes_ok
+        for fits in self.node_filters:
+            ok = fits(ask, stretch.nodes) & ok
+        if not ask.cards:
+            return np.array(np.broadcast_to(ok, stretch.nodes.tasks.shape)), None
+        left = stretch.cards_ok
+        for fits in self.card_filters:
+            passed = fits(ask, stretch.cards)
+            left = passed if left is None else left & passed
+        left = np.ones(stretch.cards.alone.shape, np.bool_) if left is None else left
+        for fits in self.cards_filters:
+            left = np.array(fits(ask, stretch.cards.model, left), np.bool_)
+        best = (stretch.cards.rank * left).max(axis=0)
+        enough = best > 0 if ask.cards == 1 else count_cards(left) >= ask.cards
+        return enough & ok, best
+
+    def score(self, ask: Ask, stretch: Stretch, best: Array | None, columns: Columns) -> Array:
+        """What the nodes are worth, at the most where several cards are to be chosen."""
+        chosen = Chosen(0.0, 0.0)
+        if best is not None:
+            chosen.fullness = unrank(best)[0] / MILLION
+        if ask.cards > 1:
+            links, roots = (sizes[stretch.where] for sizes in columns.group_sizes())
+            chosen.closeness = higher(1.0 * (links >= ask.cards), 0.5 * (roots >= ask.cards))
+        total: Any = 0.0
+        for measure, weight in self.scores:
+            total = total + weight * measure(ask, stretch.nodes, chosen)
+        if isinstance(total, np.ndarray):
+            return total
+        return np.full(stretch.nodes.tasks.shape, total, np.float64)
+
+
+class Base:
+    """Tasks that all filters and the scores but the located ones see alike, and what nodes answer them."""
+
+    __slots__ = (
+        "_best",
+        "_fitting",
+        "_form",
+        "_scores",
+        "_stretch",
+        "_top",
+        "_versions",
+        "ask",
+        "columns",
+        "count",
+        "taken_at",
+    )
+
+    def __init__(self, ask: Ask, form: Form, stretch: Stretch, columns: Columns) -> None:
+        self.ask = ask
+        self.columns = columns
+        self._form = form
+        self._stretch = stretch
         self.taken_at = (-1, -1)  # bookings and undoings until then
         self._versions: Array | None = None
 
@@ -97,16 +130,16 @@ class Base:
             if len(touched) * FEW < len(versions) > LONG:
                 self._renew(touched)
                 return
-        self._fitting, self._best = self._find_fitting(stretch)
-        self._scores = self._score(stretch, self._best)
+        self._fitting, self._best = self._form.find_fitting(self.ask, stretch)
+        self._scores = self._form.score(self.ask, stretch, self._best, self.columns)
         self._versions = versions.copy()
         self._order()
 
     def _renew(self, touched: Array) -> None:
         part = self._stretch.part(touched, self.columns)
-        fitting, best = self._find_fitting(part)
+        fitting, best = self._form.find_fitting(self.ask, part)
         self._fitting[touched] = fitting
-        self._scores[touched] = self._score(part, best)
+        self._scores[touched] = self._form.score(self.ask, part, best, self.columns)
         if self._best is not None:
             self._best[touched] = best
         self._versions = self.columns.versions[self._stretch.where].copy()
@@ -116,13 +149,6 @@ class Base:
         where = self._fitting.nonzero()[0]
         self.count = len(where)
         self._top = self._best_of(where, TOP)
-
-    def entries_of(self, part: Stretch, more: Array) -> list[Entry]:
-        """Entries of a part of the stretch, asked now, whose scores are raised by `more`."""
-        fitting, best = self._find_fitting(part)
-        scores = self._score(part, best) + more
-        where = fitting.nonzero()[0]
-        return self._list(part.where[where], scores[where], None if best is None else best[where])
 
     def top(self, most: int) -> list[Entry]:
         """So many of the best nodes, best first."""
@@ -154,82 +180,47 @@ class Base:
         worth, named = (-scores).tolist(), places.tolist()
         if self.ask.cards != 1 or best is None:
             return [(score, place, UNASKED, ()) for score, place in zip(worth, named, strict=True)]
-        every = zip(
-            worth, named, self.columns.versions[places].tolist(), unrank(best)[1].tolist(), strict=True
-        )
-        return [(score, place, version, (slot,)) for score, place, version, slot in every]
-
-    def _find_fitting(self, stretch: Stretch) -> tuple[Bools, Array | None]:
-        """Which nodes take it, and the rank of the first card of each that fits, 0 = none."""
-        ask = self.ask
-        ok: Any = True if stretch.nodes_ok is None else stretch.nodes_ok
-        for fits in self.node_filters:
-            ok = fits(ask, stretch.nodes) & ok
-        if not ask.cards:
-            return np.array(np.broadcast_to(ok, stretch.nodes.tasks.shape)), None
-        left = stretch.cards_ok
-        for fits in self.card_filters:
-            passed = fits(ask, stretch.cards)
-            left = passed if left is None else left & passed
-        left = np.ones(stretch.cards.alone.shape, np.bool_) if left is None else left
-        for fits in self.cards_filters:
-            left = np.array(fits(ask, stretch.cards.model, left), np.bool_)
-        best = (stretch.cards.rank * left).max(axis=0)
-        enough = best > 0 if ask.cards == 1 else count_cards(left) >= ask.cards
-        return enough & ok, best
-
-    def _score(self, stretch: Stretch, best: Array | None) -> Array:
-        """What the nodes are worth, at the most where several cards are to be chosen."""
-        ask = self.ask
-        chosen = Chosen(0.0, 0.0)
-        if best is not None:
-            chosen.fullness = unrank(best)[0] / MILLION
-        if ask.cards > 1:
-            links, roots = (sizes[stretch.where] for sizes in self.columns.group_sizes())
-            chosen.closeness = higher(1.0 * (links >= ask.cards), 0.5 * (roots >= ask.cards))
-        total: Any = 0.0
-        for measure, weight in self.scores:
-            total = total + weight * measure(ask, stretch.nodes, chosen)
-        if isinstance(total, np.ndarray):
-            return total
-        return np.full(stretch.nodes.tasks.shape, total, np.float64)
+        versions, slots = self.columns.versions[places].tolist(), unrank(best)[1].tolist()
+        return list(zip(worth, named, versions, zip(slots, strict=True), strict=True))
 
 
 class Question:
-    """One shape of task. `base` None = no node passes the filters of facts."""
+    """One shape of task. `stretch` None = no node passes the filters of facts. `base`, where one was needed.
+    `rise`: by how much a booking may raise a node's score at most."""
 
-    __slots__ = ("_model_at", "ask", "base", "model_scores", "stretch")
+    __slots__ = ("ask", "base", "circle", "form", "model_at", "more", "rise", "stretch")
 
-    def __init__(
-        self,
-        ask: Ask,
-        stretch: Stretch | None,
-        base: Base | None,
-        model_scores: Sequence[tuple[Score, float]],
-    ) -> None:
+    def __init__(self, ask: Ask, form: Form, stretch: Stretch | None, columns: Columns) -> None:
         self.ask = ask
+        self.form = form
         self.stretch = stretch
-        self.base = base
-        self.model_scores = model_scores
-        self._model_at = NOWHERE  # nodes of the stretch
-        for score, _ in model_scores:
-            if base is None or stretch is None or score.where is None:
-                continue
-            there = score.where(ask, base.columns)
-            there = there[(there >= stretch.first) & (there < stretch.last)] - stretch.first
-            self._model_at = np.union1d(self._model_at, there) if len(self._model_at) else there
+        self.base: Base | None = None
+        self.circle = columns.circles.of(ask.friends)
+        self.rise = sum([weight * one.rise(ask) for one, weight in form.heard])
+        self.model_at = NOWHERE  # nodes of the stretch where a located score is 1
+        self.more: Array = NOWHERE  # what those add there
+        if stretch is None:
+            return
+        for score, weight in form.located:
+            there: Array = NOWHERE if score.where is None else score.where(ask, columns)
+            start, stop = np.searchsorted(there, (stretch.first, stretch.last))
+            self._locate(there[start:stop] - stretch.first, weight)
 
-    def with_model(self, most: int) -> list[Entry]:
-        """The nodes that take it by now and where its model lies, if so many do and lying there outweighs all
-        else: then they are the best ones, and the others need not be asked. Else none."""
-        base = self.base
-        if base is None or len(self._model_at) < most:
-            return []
-        part, more = self._model()
-        if more.min() < base.range:
-            return []
-        entries = base.entries_of(part, more)
-        return entries if len(entries) >= most else []
+    def _locate(self, there: Array, weight: float) -> None:
+        if not len(self.model_at):
+            self.model_at, self.more = there, np.full(len(there), weight)
+            return
+        before, had = self.model_at, self.more
+        self.model_at = np.union1d(before, there)
+        self.more = np.zeros(len(self.model_at))
+        self.more[np.searchsorted(self.model_at, before)] += had
+        self.more[np.searchsorted(self.model_at, there)] += weight
+
+    @property
+    def is_near_best(self) -> bool:
+        """Whether to lie where its model does outweighs all else, so that the others need not be asked."""
+        near = len(self.model_at) > 0 and self.ask.cards == 1
+        return near and bool(self.more.min() >= self.form.range)
 
     def entries(self, most: int) -> Answer:
         """The nodes that take it as far as the base knows, so many of the best at least; unordered."""
@@ -238,19 +229,41 @@ class Question:
             return Answer([], True)
         best = base.top(most)
         everything = len(best) == base.count
-        if not len(self._model_at):
+        if not len(self.model_at):
             return Answer(best, everything)
-        raised = base.raised(self._model_at, self._model()[1])
+        raised = base.raised(self.model_at, self.more)
         places = {entry[1] for entry in raised}
         raised += [entry for entry in best if entry[1] not in places]
         return Answer(raised, everything)
 
-    def _model(self) -> tuple[Stretch, Array]:
-        """The nodes where the model lies, and by how much that raises their scores."""
-        if self.base is None or self.stretch is None:
-            raise AssertionError("no node passes the filters of facts")
-        part = self.stretch.part(self._model_at, self.base.columns)
-        more: Any = 0.0
-        for score, weight in self.model_scores:
-            more = more + weight * score.measure(self.ask, part.nodes, None)
-        return part, more
+
+def ask_near(questions: Sequence[Question], most: Sequence[int], columns: Columns) -> list[list[Entry]]:
+    """By question, so many of the best nodes by now where its model lies, best first. All are of one form and
+    one stretch, and their circles of one word."""
+    form, stretch = questions[0].form, questions[0].stretch
+    if stretch is None:
+        raise AssertionError("no node passes the filters of facts")
+    which = np.repeat(np.arange(len(questions)), [len(one.model_at) for one in questions])
+    part = stretch.part(np.concatenate([one.model_at for one in questions]), columns)
+    ask = several([one.ask for one in questions], [one.circle for one in questions], which)
+    fitting, best = form.find_fitting(ask, part)
+    if best is None:
+        raise AssertionError("only tasks of one card are asked about near their model")
+    worth = -(form.score(ask, part, best, columns) + np.concatenate([one.more for one in questions]))
+    fits = fitting.nonzero()[0]
+    order = fits[np.lexsort((part.where[fits], worth[fits], which[fits]))]
+    which, places = which[order], part.where[order]
+    ends = np.searchsorted(which, np.arange(1, len(questions) + 1)).tolist()
+    every: list[Entry] = list(
+        zip(
+            worth[order].tolist(),
+            places.tolist(),
+            columns.versions[places].tolist(),
+            zip(unrank(best[order])[1].tolist(), strict=True),
+            strict=True,
+        )
+    )
+    starts = [0, *ends[:-1]]
+    return [
+        every[start : min(end, start + some)] for start, end, some in zip(starts, ends, most, strict=True)
+    ]

@@ -4,9 +4,8 @@ numbers (SCHED-10, SVC-14). Asked only where somebody waits.
 
 from agent.contract.codes import Code, Reason, reason
 from apps.scheduling.policy.board import Board
-from apps.scheduling.policy.misses import count_offline, find_misses
 from apps.scheduling.policy.plan import told
-from apps.scheduling.policy.registry import Refused
+from apps.scheduling.policy.registry import Refused, no_numbers
 from apps.scheduling.policy.snapshot import TaskView
 
 
@@ -17,21 +16,18 @@ def reasons_of(board: Board, task: TaskView) -> list[Reason]:
     left the one reason is `no_node`.
     """
     ask = board.question(task).ask
-    misses, taking = find_misses(board.columns, ask, board.filters_of(ask))
+    misses, taking = board.misses.find(ask)
     counts: dict[Code, int] = {}
     nearest: dict[Code, Refused] = {}
     for miss in misses:
-        if miss.code == Code.NODE_NOT_ALLOWED:
+        code = miss.by.code(ask)
+        if code == Code.NODE_NOT_ALLOWED:
             continue
-        counts[miss.code] = counts.get(miss.code, 0) + miss.nodes
-        refused = board.refusal(task, miss.nearest) if miss.numbers else Refused(miss.code)
-        if refused is None:
-            raise AssertionError(
-                f"many nodes say {miss.code} and {board.nodes[miss.nearest].name} alone fits"
-            )
-        best = nearest.get(miss.code)
+        counts[code] = counts.get(code, 0) + miss.nodes
+        refused = Refused(code) if miss.by.tell is no_numbers else board.refusal(ask, miss.nearest, miss.by)
+        best = nearest.get(code)
         if best is None or refused.shortfall < best.shortfall:
-            nearest[miss.code] = refused
+            nearest[code] = refused
     if not counts:
         return [] if taking else [reason(Code.NO_NODE)]
     first, *others = told(counts, nearest)
@@ -43,5 +39,5 @@ def _offline_type(board: Board, task: TaskView) -> list[Reason]:
     """That all cards of the type are on nodes that are offline (SCHED-13)."""
     if not task.gpu_type or not task.gpu_required:
         return []
-    offline = count_offline(board.columns, board.question(task).ask)
+    offline = board.misses.count_offline(board.question(task).ask)
     return [reason(Code.GPU_TYPE_OFFLINE, wanted=task.gpu_type, nodes=offline)] if offline else []

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from agent.contract.states import TaskType
 from apps.scheduling.policy.building import node_row
-from apps.scheduling.policy.capacity import MILLION, add_task, rank, reckon, sum_up_holds
+from apps.scheduling.policy.capacity import MILLION, Load, rank, reckon, sum_up_holds
 from apps.scheduling.policy.facts import CardFacts, NodeFacts, card_facts, node_facts
 from apps.scheduling.policy.lanes import Chosen
+from apps.scheduling.policy.one import OneCard, OneNode
 from apps.scheduling.policy.ports import Ports
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserve, TaskView
 
@@ -22,6 +23,7 @@ class Booking(NamedTuple):
 
     task: TaskView
     slots: tuple[int, ...]
+    load: Load
     borrowed: bool
     ports: Ports
     settles: bool
@@ -33,7 +35,7 @@ Thin = Callable[[CardView], tuple[Collection[CardHold], int]]
 
 
 class CardRoom:
-    """One card. Its holds change through `add` only; the rest as in `capacity.Held`."""
+    """One card. Its holds change through `add` only."""
 
     __slots__ = (
         "alone",
@@ -88,17 +90,37 @@ class CardRoom:
     rank: int
 
     def _reckon(self) -> None:
-        reckon(self, self.limit)
+        (
+            self.largest_promise,
+            self.unpromised_mb,
+            self.free_mb,
+            self.free_percent,
+            self.start_percent,
+            self.fullness,
+        ) = reckon(
+            self.promised,
+            self.claims_mb,
+            self.foreign_mb,
+            self.used_mb,
+            self.total_mb,
+            self.reserve_mb,
+            self.known,
+            self.limit,
+        )
         self.rank = rank(self.fullness, self.slot)
 
     @property
     def facts(self) -> CardFacts:
         return CardFacts(*card_facts(self.view))
 
-    def add(self, task: TaskView, *, borrowed: bool) -> None:
+    def add(self, booking: Booking) -> None:
         """Book a task on it."""
-        add_task(self, task, borrowed=borrowed)
-        self.tenants.append(task.tenant_id)
+        load = booking.load
+        self.claims_mb += self.total_mb * load.claim // 100
+        self.promised += load.promise
+        self.alone = False
+        self.without_other = self.without_other and load.inference
+        self.tenants.append(booking.task.tenant_id)
         self._reckon()
 
     def has_friends_only(self, friends: frozenset[int]) -> bool:
@@ -141,7 +163,6 @@ class NodeRoom:
         self.living: frozenset[int] = view.tenants
         self.wide: frozenset[int] = view.host_wide
         self.groups: list[int] = []  # of bookings
-        self.booked = 0
         self._begun = sum(1 for card in view.cards if (card.holds if thin is None else thin(card)[0]))
 
     @property
@@ -203,16 +224,15 @@ class NodeRoom:
     def add(self, booking: Booking) -> None:
         """Book a task that passed every filter."""
         task = booking.task
-        self.booked += 1
         for slot in booking.slots:
             card = self.card(slot)
             self._begun += card.alone
-            card.add(task, borrowed=booking.borrowed)
+            card.add(booking)
         for _, host in booking.ports:
             self.ports.add(host)
             if self.port_first <= host <= self.port_last:
                 self.ports_left -= 1
-        if task.counted and task.task_type == TaskType.INFERENCE:
+        if booking.load.capped:
             self.cap_left -= 1
         self.groups.append(task.group_id)
         self.tasks += 1
@@ -222,6 +242,10 @@ class NodeRoom:
             self.wide |= {task.tenant_id}
 
 
+AnyCard = CardRoom | OneCard
+AnyNode = NodeRoom | OneNode
+
+
 def is_host_wide(task: TaskView, *, ipc_apart: bool) -> bool:
     """Whether it has the host's network or IPC on a node (SCHED-09); `ipc_apart`: that gives engines over
     several cards an IPC of their own."""
@@ -229,7 +253,7 @@ def is_host_wide(task: TaskView, *, ipc_apart: bool) -> bool:
     return task.host_network or (many_at_once and not ipc_apart)
 
 
-def as_one(cards: Collection[CardRoom]) -> Chosen:
+def as_one(cards: Collection[AnyCard]) -> Chosen:
     """Chosen cards for scores."""
     if len(cards) == 1:
         return Chosen(next(iter(cards)).fullness / MILLION, 0.0)
@@ -237,7 +261,7 @@ def as_one(cards: Collection[CardRoom]) -> Chosen:
     return Chosen(sum(card.fullness for card in cards) / (MILLION * count), closeness_of(cards))
 
 
-def closeness_of(cards: Iterable[CardRoom]) -> float:
+def closeness_of(cards: Iterable[AnyCard]) -> float:
     """1 where the cards are joined by NVLink or the like, 0.5 on one PCIe root, else 0."""
     views = [card.view for card in cards]
     links: set[Any] = {view.link_group for view in views}

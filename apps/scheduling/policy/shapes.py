@@ -1,17 +1,21 @@
 """Tasks that every node answers alike, and the nodes that would take them, best first.
 
-Owns the grouped method: all nodes are asked at once per shape, not per task; a placement only has the node
-that it touched looked at again, and only when it is the best one left. Capacity only shrinks within one
-decision, so a node that refused once is out for good.
+Owns the grouped method: nodes are asked at once per shape, not per task, and for some shapes that come soon
+together; a placement only has the node that it touched looked at again, and only when it is the best one
+left.
+Capacity only shrinks within one decision, so a node that refused once is out for good.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from math import inf
 
 from agent.contract.codes import Reason
 from apps.scheduling.policy.ask import ShapeKey, shape_of
 from apps.scheduling.policy.board import Board
-from apps.scheduling.policy.questions import Entry, Question
+from apps.scheduling.policy.capacity import Load
+from apps.scheduling.policy.questions import Entry, Question, ask_near
 from apps.scheduling.policy.reasons import reasons_of
 from apps.scheduling.policy.snapshot import TaskView
 
@@ -22,12 +26,16 @@ SPARE = 2
 # this. More would only sharpen the order among them: room is checked again before a node is taken.
 CATCH_UP = 8
 
-# Nodes compared for one task where its group's replicas already stand on the best ones.
-COMPARE = 64
+# Shapes are asked about together whose tasks are no more than one of so many nodes: few of those are touched
+# meanwhile.
+AHEAD = 8
 
 LATER = -2  # the version of an entry that says what its node may be worth at the most
+GONE = -3  # that of a node that refused
 
 Alike = tuple[ShapeKey, int]
+# An entry in the company of its group: (worth there, place, the rest as in Entry, worth without company)
+Beside = tuple[float, int, int, tuple[int, ...], float]
 
 
 def alike(task: TaskView, board: Board) -> Alike:
@@ -41,62 +49,80 @@ class Shape:
 
     __slots__ = (
         "_all",
+        "_asked_now",
+        "_beside",
         "_board",
+        "_bound",
         "_breathe",
+        "_chosen",
+        "_group",
         "_heap",
-        "_later",
         "_latest",
         "_question",
         "_reasons",
         "_seen",
-        "_worth",
+        "is_prepared",
+        "task",
         "tasks",
     )
 
-    def __init__(self, board: Board, breathe: Callable[[], None]) -> None:
+    def __init__(self, task: TaskView, board: Board, breathe: Callable[[], None]) -> None:
+        self.task = task  # one of them
+        self.is_prepared = False
         self.tasks = 0
         self._board = board
         self._breathe = breathe
         self._question: Question | None = None
         self._heap: list[Entry] | None = None
         self._all = False  # the heap holds every node that takes it
-        self._latest: dict[int, int] = {}  # place -> the version of its latest entry, where there are several
-        self._later: dict[int, float] = {}  # place -> worth of the entry that says what it may be worth
-        self._worth = 0.0  # of the entry chosen last
+        self._asked_now = True  # else others came between the asking and the first task
+        self._bound = inf  # no node is better than this that is not in the heap
+        self._group = 0
+        self._beside: list[Beside] = []  # a heap of the nodes where tasks of the group are
+        self._latest: dict[int, int] = {}  # place -> the version of its latest entry, where it is another one
+        self._chosen: Beside = (0.0, 0, 0, (), 0.0)
         self._seen = 0
         self._reasons: list[Reason] | None = None
 
-    def best(self, task: TaskView) -> tuple[int, tuple[int, ...]] | None:
-        """(Place, the cards' places in the node) for one task of this shape, None where no node takes it.
+    @property
+    def load(self) -> Load | None:
+        """What one of them puts on its cards."""
+        return None if self._question is None else self._question.ask.load
 
-        The heap knows what a node is worth without company, which is the most it can be; so nodes are taken
-        off it until none left can beat the best one found, or enough were compared.
-        """
+    def best(self, task: TaskView) -> tuple[int, tuple[int, ...]] | None:
+        """(Place, the cards' places in the node) for one task of this shape, None where no node takes it."""
         if self._reasons is not None:
             return None
-        if self._heap is None:
+        heap = self._heap
+        if heap is None:
             heap = self._fill(task)
         else:
-            heap = self._heap
             self._catch_up(task, heap)
-        found = self._pick(task, heap)
-        if found is None and not self._all:
-            found = self._pick(task, self._fill(task))
-        return found
+        if task.group_id != self._group:
+            self._part(heap)
+            self._group = task.group_id
+        chosen = self._pick(task, heap)
+        if not self._all and (chosen is None or chosen[0] > self._bound):
+            chosen = self._pick(task, self._fill(task))
+        if chosen is None:
+            return None
+        self._chosen = chosen
+        return chosen[1], chosen[3]
 
-    def booked(self, place: int, slots: tuple[int, ...]) -> None:
-        """A task went where `best` said. What the node is worth now is asked when it could matter: beside a
+    def booked(self) -> None:
+        """The task went where `best` said. What the node is worth now is asked when it could matter: beside a
         task of its own group it mostly does not."""
-        question, heap, board = self._question, self._heap, self._board
+        board, question = self._board, self._question
         touched = len(board.touched)
         if touched - self._seen == 1:
             self._seen = touched
-        if question is None or question.base is None or heap is None or len(slots) != 1:
+        if question is None:
             return
-        most = self._worth - question.base.rise
-        self._latest[place] = board.versions[place]
-        self._later[place] = most
-        heapq.heappush(heap, (most, place, LATER, slots))
+        _, place, _, slots, worth = self._chosen
+        worth -= question.rise if len(slots) == 1 else 0.0
+        self._latest[place] = LATER
+        there = worth - board.company(self.task, place)
+        heapq.heappush(self._beside, (there, place, LATER, slots, worth))
 
     def why_not(self, task: TaskView) -> list[Reason]:
         """Why no node takes it: asked once, for room does not grow in a decision."""
@@ -104,84 +130,172 @@ class Shape:
             self._reasons = reasons_of(self._board, task)
         return self._reasons
 
+    def prepare(self, entries: list[Entry], question: Question) -> None:
+        """Take the nodes near its model, sorted, for those that are better than all others."""
+        if entries:
+            self._keep(question, entries, complete=False)
+            self._bound = -question.form.range
+            self._asked_now = False
+
     def _fill(self, task: TaskView) -> list[Entry]:
         self._breathe()
         board = self._board
-        self._question = board.question(task)
-        found = board.entries(self._question, task, self.tasks + SPARE)
-        self._all = found.all
-        self._heap = heap = found.entries
-        heapq.heapify(heap)
-        self._latest.clear()
-        self._later.clear()
-        self._seen = len(board.touched)
-        return heap
+        question = board.question(task)
+        found = board.entries(question, task, self.tasks + SPARE)
+        heapq.heapify(found.entries)
+        self._keep(question, found.entries, complete=found.all)
+        return found.entries
 
-    def _pick(self, task: TaskView, heap: list[Entry]) -> tuple[int, tuple[int, ...]] | None:
-        chosen, total, looked_at, later = self._look(task, heap)
-        for most, place, entry in sorted(later):
-            if chosen is not None and (most, place) >= (total, chosen[1]):
-                looked_at.append(entry)
-                continue
-            del self._later[place]
-            found = self._ask_again(task, place, heap)
-            if found is not None:
-                worth = found[0] - self._board.company(task, place)
-                if chosen is None or (worth, place) < (total, chosen[1]):
-                    total, chosen = worth, found
-        for entry in looked_at:
-            heapq.heappush(heap, entry)
-        if chosen is None:
-            return None
-        self._worth = chosen[0]
-        return chosen[1], chosen[3]
+    def _keep(self, question: Question, heap: list[Entry], *, complete: bool) -> None:
+        self._question = question
+        self._heap = heap
+        self._all = complete
+        self._bound = inf
+        self._beside = []
+        self._latest = {}
+        self._seen = len(self._board.touched)
 
-    def _look(
-        self, task: TaskView, heap: list[Entry]
-    ) -> tuple[Entry | None, float, list[Entry], list[tuple[float, int, Entry]]]:
-        """(The best node of those that are known, what it is worth in its company; what was taken off the
-        heap for that: known ones, and those that say the most they may be worth, with that in company)."""
-        board, versions = self._board, self._board.versions
-        chosen: Entry | None = None
-        total = 0.0
-        looked_at: list[Entry] = []
-        later: list[tuple[float, int, Entry]] = []
-        while heap and len(looked_at) < COMPARE:
-            worth, place, version, _ = entry = heap[0]
-            if chosen is not None and (worth, place) >= (total, chosen[1]):
+    def _part(self, heap: list[Entry]) -> None:
+        """Another group comes: the nodes where the last one was are nodes like others."""
+        for _, place, version, slots, worth in self._beside:
+            heapq.heappush(heap, (worth, place, version, slots))
+        self._beside = []
+
+    def _pick(self, task: TaskView, heap: list[Entry]) -> Beside | None:
+        """Take the best one off. A heap knows what a node is worth without company, which is the most it can
+        be; where its group is, it is compared by what it is worth there."""
+        board, beside, latest = self._board, self._beside, self._latest
+        versions, group = board.versions, board.columns.siblings.get(task.group_id)
+        best: Entry | None = None
+        while heap:
+            worth, place, version, slots = entry = heap[0]
+            if latest.get(place, version) != version:
+                heapq.heappop(heap)
+            elif group and group.get(place):
+                heapq.heappop(heap)
+                heapq.heappush(beside, (worth - board.company(task, place), place, version, slots, worth))
+            elif version == versions[place]:
+                best = entry
                 break
-            heapq.heappop(heap)
-            now = versions[place]
-            if version == now:
-                looked_at.append(entry)
-                mine = worth - board.company(task, place)
-                if chosen is None or (mine, place) < (total, chosen[1]):
-                    total, chosen = mine, entry
-            elif self._latest.get(place) != now:
+            else:
+                heapq.heappop(heap)
                 self._ask_again(task, place, heap)
-            elif version == LATER and self._later.get(place) == worth:
-                later.append((worth - board.company(task, place), place, entry))
-        return chosen, total, looked_at, later
+        while beside:
+            there, place, version, slots, worth = beside[0]
+            if best is not None and (best[0], best[1]) <= (there, place):
+                break
+            heapq.heappop(beside)
+            if latest.get(place, version) != version:
+                continue
+            if version == versions[place]:
+                return there, place, version, slots, worth
+            found = self._ask(task, place)
+            if found is not None:
+                there = found[0] - board.company(task, place)
+                heapq.heappush(beside, (there, place, found[2], found[3], found[0]))
+        if best is None:
+            return None
+        heapq.heappop(heap)
+        return best[0], best[1], best[2], best[3], best[0]
 
-    def _ask_again(self, task: TaskView, place: int, heap: list[Entry]) -> Entry | None:
-        """What a node says that was touched, as an entry in the heap."""
+    def _ask(self, task: TaskView, place: int) -> Entry | None:
+        """What a node says that was touched."""
         if self._question is None:
             return None
-        now = self._board.versions[place]
         found = self._board.fit(self._question, task, place)
-        self._latest[place] = now
         if found is None:
+            self._latest[place] = GONE
             return None
-        entry = (found[0], place, now, found[1])
-        heapq.heappush(heap, entry)
-        return entry
+        now = self._latest[place] = self._board.versions[place]
+        return found[0], place, now, found[1]
+
+    def _ask_again(self, task: TaskView, place: int, heap: list[Entry]) -> None:
+        entry = self._ask(task, place)
+        if entry is not None:
+            heapq.heappush(heap, entry)
 
     def _catch_up(self, task: TaskView, heap: list[Entry]) -> None:
-        board, question = self._board, self._question
-        touched, seen = board.touched, self._seen
-        self._seen = len(touched)
-        if not 0 < len(touched) - seen <= CATCH_UP or question is None or question.stretch is None:
+        """Look at nodes that others touched meanwhile."""
+        board, question, seen = self._board, self._question, self._seen
+        touched = board.touched
+        if len(touched) == seen:
+            self._asked_now = True
             return
-        for place in sorted(set(touched[seen:])):
-            if self._latest.get(place) != board.versions[place] and question.stretch.has(place):
-                self._ask_again(task, place, heap)
+        self._seen = len(touched)
+        versions, latest = board.versions, self._latest
+        if not self._asked_now:
+            self._asked_now = True
+            for _, place, version, _ in list(heap):
+                if version != versions[place] and latest.get(place, version) == version:
+                    self._ask_again(task, place, heap)
+        elif len(touched) - seen <= CATCH_UP and question is not None and question.stretch is not None:
+            for place in sorted(set(touched[seen:])):
+                if latest.get(place) != versions[place] and question.stretch.has(place):
+                    self._ask_again(task, place, heap)
+
+
+class Shapes:
+    """The shapes of a decision. `coming` are its tasks in about the order in which they will be decided."""
+
+    def __init__(self, board: Board, coming: Iterable[TaskView], breathe: Callable[[], None]) -> None:
+        self._board = board
+        self._breathe = breathe
+        self._by_key: dict[Alike, Shape] = {}
+        self._by_task: dict[int, Shape] = {}
+        for task in coming:
+            with suppress(TypeError):  # a field that is no plain value is met again when its turn comes
+                shape = self._by_task[task.id] = self._find(task)
+                shape.tasks += 1
+        self._order = list(self._by_key.values())
+        self._next = 0
+
+    def of(self, task: TaskView) -> Shape:
+        """The shape of a task, asked about near its model."""
+        shape = self._by_task.get(task.id)
+        if shape is None:  # none of those that were told of
+            shape = self._find(task)
+            shape.tasks = max(1, shape.tasks)
+        elif not shape.is_prepared:
+            self._look_ahead(shape)
+        return shape
+
+    def _find(self, task: TaskView) -> Shape:
+        key = alike(task, self._board)
+        shape = self._by_key.get(key)
+        if shape is None:
+            shape = self._by_key[key] = Shape(task, self._board, self._breathe)
+        return shape
+
+    def _look_ahead(self, shape: Shape) -> None:
+        """Ask about a shape near its model, together with those of its like that come next."""
+        self._breathe()
+        board = self._board
+        lines: dict[object, list[tuple[Shape, Question]]] = {}
+        budget = board.columns.count // AHEAD
+        while True:
+            shape.is_prepared = True
+            with suppress(Exception):  # of a plugin that trips over one task: it does again in its turn
+                question = board.question(shape.task)
+                if question.is_near_best and shape.task.id not in board.keep_room:
+                    key = (question.ask.form, id(question.stretch), question.circle.word)
+                    lines.setdefault(key, []).append((shape, question))
+            budget -= shape.tasks
+            following = self._following()
+            if following is None or following.tasks > budget:
+                break
+            shape = following
+            self._next += 1
+        for line in lines.values():
+            questions = [question for _, question in line]
+            found = ask_near(questions, [shape.tasks + SPARE for shape, _ in line], board.columns)
+            for (shape, question), entries in zip(line, found, strict=True):
+                shape.prepare(entries, question)
+
+    def _following(self) -> Shape | None:
+        """The next one that nothing was asked about yet."""
+        while self._next < len(self._order):
+            shape = self._order[self._next]
+            if not shape.is_prepared:
+                return shape
+            self._next += 1
+        return None

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from agent.contract.states import RuntimeKind, TaskType
 from apps.scheduling.policy.ask import SHAPE
 from apps.scheduling.policy.board import Board
-from apps.scheduling.policy.misses import find_misses
 from apps.scheduling.policy.registry import Refused
 from apps.scheduling.policy.snapshot import NodeView, Reserve, TaskView
 from tests.unit.scheduling.worlds import card, hold, node, task, world
@@ -130,25 +129,27 @@ def ask_all(board: Board, one: TaskView) -> None:
         assert found is not None
         cards_there = tuple(board.nodes[place].cards[slot].id for slot in found[1])
         assert cards_there == alone[place]
-        if version == board.version(place):
+        if version == board.versions[place]:
             assert (worth, slots) == found
         else:
             assert worth <= found[0] + 1e-9  # at the most
 
-    plain = [board.refusal(one, place) for place in range(len(board.nodes))]
-    misses, takers = find_misses(board.columns, question.ask, board.filters_of(question.ask))
+    others = replace(one, id=99)  # one for whom no room is kept
+    plain = [board.judge(others, place) for place in range(len(board.nodes))]
+    plain = [found if isinstance(found, Refused) else None for found in plain]
+    misses, takers = board.misses.find(question.ask)
     assert takers == plain.count(None)
     assert sum(miss.nodes for miss in misses) == len(plain) - takers
     for miss in misses:
-        there = plain[miss.nearest]
-        assert there is not None and there.code == miss.code
+        assert board.refusal(question.ask, miss.nearest, miss.by) == plain[miss.nearest]
     counts = {}
     for refused in plain:
         if refused is not None:
             counts[refused.code] = counts.get(refused.code, 0) + 1
     told = {}
     for miss in misses:
-        told[miss.code] = told.get(miss.code, 0) + miss.nodes
+        code = miss.by.code(question.ask)
+        told[code] = told.get(code, 0) + miss.nodes
     assert told == counts
 
 
