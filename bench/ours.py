@@ -1,18 +1,19 @@
-"""Our gateway under the ASGI shell: `python -m bench.ours PORT FOLDER ENGINE_PORTS`.
+"""Our gateway with its own listener: `python -m bench.ours PORT FOLDER ENGINE_PORTS`.
 
 The product's own GatewayApp, with its limits, journal and metrics; only the table comes from here instead of
 the database: 10,001 keys, one model on all engines.
 """
 
+import asyncio
 import hashlib
+import signal
 import sys
 from pathlib import Path
-
-import uvicorn
 
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.io.app import GatewayApp
 from apps.gateway.plane.io.journal import Journal
+from apps.gateway.plane.io.listener import Listener, bind
 from apps.routing.table import Key, Replica, Route, Table
 
 KEY = "sk-bench"
@@ -69,15 +70,15 @@ async def serve(port: int, folder: Path, engine_ports: list[int]) -> None:
     source = Standing(engine_ports)
     journal = Journal(folder, max_file_bytes=config.usage_file_bytes, backlog=config.usage_backlog)
     app = GatewayApp(config, source=source, find_key=source.find_key, journal=journal)
+    listener = Listener(app, config)
     await app.startup()
-    # As apps/ops/server.py serves it.
-    options = uvicorn.Config(
-        app, host="127.0.0.1", port=port, lifespan="off", log_level="error", access_log=False, backlog=4096
-    )
-    try:
-        await uvicorn.Server(options).serve()
-    finally:
-        await app.shutdown()
+    await listener.start(bind("127.0.0.1", port))
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    await ended.wait()
+    listener.drain()
+    await app.shutdown()
+    listener.stop()
 
 
 if __name__ == "__main__":

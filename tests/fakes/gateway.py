@@ -1,4 +1,4 @@
-"""The gateway under uvicorn on a free port, with tables and keys made in the test, no database."""
+"""The gateway on a free port, by its own listener or under uvicorn, with tables of the test, no database."""
 
 import asyncio
 import contextlib
@@ -17,6 +17,7 @@ import uvicorn
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.io.app import GatewayApp
 from apps.gateway.plane.io.journal import Journal
+from apps.gateway.plane.io.listener import Listener, bind
 from apps.routing.load import Load
 from apps.routing.table import Key, Replica, Route, Table
 from apps.usage.record import UsageEntry
@@ -131,7 +132,9 @@ class _Server(uvicorn.Server):
 
 
 class RunningGateway:
-    """One started gateway; `records()` reads what it has written so far."""
+    """One started gateway; `records()` reads what it has written so far. `shell`: "bare" or "asgi"."""
+
+    shell = "bare"
 
     def __init__(self, source: FakeSource, folder: Path, **settings: Any) -> None:
         self.config = GatewayConfig(usage_dir=str(folder), **settings)
@@ -154,9 +157,16 @@ class RunningGateway:
 
     async def __aenter__(self) -> "RunningGateway":
         await self.app.startup()
-        listener = socket.socket(proto=socket.IPPROTO_TCP)  # named, else asyncio leaves Nagle's delay on
-        listener.bind(("127.0.0.1", 0))
-        self.port = listener.getsockname()[1]
+        sock = bind("127.0.0.1", 0)
+        self.port = sock.getsockname()[1]
+        await (self._listen(sock) if self.shell == "bare" else self._serve_asgi(sock))
+        return self
+
+    async def _listen(self, sock: socket.socket) -> None:
+        self.listener = Listener(self.app, self.config)
+        await self.listener.start(sock)
+
+    async def _serve_asgi(self, sock: socket.socket) -> None:
         options = uvicorn.Config(
             self.app,
             lifespan="off",
@@ -166,12 +176,14 @@ class RunningGateway:
             proxy_headers=False,  # as the server has it where no proxy is trusted
         )
         self._server = _Server(options)
-        self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
         await until(lambda: self._server.started)
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.app.shutdown()
+        if self.shell == "bare":
+            self.listener.stop()
+            return
         self._server.should_exit = True
         self._server.force_exit = True
         await self._serving

@@ -10,6 +10,13 @@ from tests.fakes.gateway import SECRET, FakeSource, RunningGateway, make_replica
 from tests.fakes.mock_engine import MockEngine
 
 
+@pytest.fixture(params=["bare", "asgi"])
+def each_shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The contract of the gateway holds whichever shell it is served by."""
+    monkeypatch.setattr(RunningGateway, "shell", request.param)
+    return str(request.param)
+
+
 @pytest.fixture
 async def engine() -> AsyncIterator[MockEngine]:
     async with MockEngine() as running:

@@ -21,6 +21,7 @@ from tests.fakes.gateway import (
 )
 from tests.fakes.mock_engine import MockEngine
 
+pytestmark = pytest.mark.usefixtures("each_shell")
 CHAT = "/v1/chat/completions"
 ASKS_USAGE = {"stream_options": {"include_usage": True}}
 
@@ -74,6 +75,19 @@ async def test_engine_key_goes_up_and_the_callers_never(
     assert headers["Authorization"] == "Bearer secret-of-engine"
     assert SECRET not in str(headers)
     assert "Cookie" not in headers
+
+
+@pytest.mark.req("GW-15")
+@pytest.mark.parametrize("fits", [True, False])
+async def test_a_trace_goes_on_to_the_engine(
+    gateway: RunningGateway, engine: MockEngine, http: aiohttp.ClientSession, fits: bool
+) -> None:
+    parent = f"00-{'ab' * 16}-{'cd' * 8}-01" if fits else "not one of W3C's"
+    trace = {"traceparent": parent, "tracestate": "vendor=1"}
+    async with http.post(gateway.url + CHAT, json=BODY, headers=trace) as response:
+        assert response.status == 200
+    passed = {name: value for name, value in engine.seen_headers[0].items() if name.startswith("trace")}
+    assert passed == (trace if fits else {})
 
 
 @pytest.mark.req("GW-09", "GW-12")

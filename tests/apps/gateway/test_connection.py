@@ -14,35 +14,10 @@ from apps.gateway.plane.core.errors import CallError
 from apps.gateway.plane.io.connection import MOST_HELD_BYTES, Connection, Unreachable
 from apps.gateway.plane.io.pool import Pool
 from tests.fakes.gateway import make_replica
+from tests.fakes.transport import FakeTransport
 
 pytestmark = pytest.mark.req("GW-09", "GW-15")
 BODY = 'data: {"a":"ü\u2028\U0001f600"}\r\n\r\ndata: [DONE]\n\n'.encode()
-
-
-class Wire:
-    """A transport that keeps what is said and done."""
-
-    def __init__(self) -> None:
-        self.written = b""
-        self.gone = self.paused = False
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def abort(self) -> None:
-        self.gone = True
-
-    def is_closing(self) -> bool:
-        return self.gone
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        self.paused = False
 
 
 def chunked(body: bytes, *, extension: bytes = b"", trailer: bytes = b"", size: int = 7) -> bytes:
@@ -66,10 +41,10 @@ KEPT = {
 }
 
 
-async def begin() -> tuple[Connection, Wire, Pool]:
+async def begin() -> tuple[Connection, FakeTransport, Pool]:
     pool = Pool(make_replica(1), GatewayConfig())
-    connection, wire = Connection(pool), Wire()
-    connection.connection_made(wire)  # type: ignore[arg-type]
+    connection, wire = Connection(pool), FakeTransport()
+    connection.connection_made(wire)
     connection.send(b"POST / HTTP/1.1\r\n\r\n", b"{}")
     return connection, wire, pool
 

@@ -22,6 +22,7 @@ from tests.fakes.gateway import (
 from tests.fakes.mock_engine import MockEngine
 from tests.steady import steady_clock_of_the_loop
 
+pytestmark = pytest.mark.usefixtures("each_shell")
 CHAT = "/v1/chat/completions"
 STREAM = {**BODY, "stream": True}
 

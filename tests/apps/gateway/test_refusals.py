@@ -26,6 +26,7 @@ from tests.fakes.gateway import (
 )
 from tests.fakes.mock_engine import MockEngine
 
+pytestmark = pytest.mark.usefixtures("each_shell")
 CHAT = "/v1/chat/completions"
 OTHER = "sk-99999999-2222-3333-4444-555555555555"
 

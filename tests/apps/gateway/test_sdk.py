@@ -9,6 +9,7 @@ from apps.usage.record import Ending
 from tests.fakes.gateway import MODEL, SECRET, FakeSource, RunningGateway, make_route, make_table
 from tests.fakes.mock_engine import MockEngine
 
+pytestmark = pytest.mark.usefixtures("each_shell")
 SAY = [{"role": "user", "content": "hi"}]
 
 

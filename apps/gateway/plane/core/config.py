@@ -23,6 +23,16 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     big_bodies_at_once: int = 4
     trusted_proxies: tuple[str, ...] = ()
     """Whose X-Forwarded-For says where a call comes from: addresses or networks, by TRUSTED_PROXIES."""
+    head_timeout_s: float = 10.0
+    """A caller's connection that has not sent the whole head of its request by then is closed."""
+    head_bytes: int = 32 * 1024
+    head_lines: int = 100
+    idle_timeout_s: float = 75.0
+    """How long a caller's connection is kept without a request."""
+    waiting_requests: int = 16
+    """How many more requests may be sent on a connection while one is answered."""
+    linger_s: float = 2.0
+    """How long what a refused caller still sends is read and dropped, so that it can read why."""
     client_write_timeout_s: float = 60.0
     """A caller that takes no byte for so long counts as gone, so that it can't hold a replica."""
 

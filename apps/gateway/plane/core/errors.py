@@ -93,6 +93,21 @@ def keys_unavailable(retry_after_s: int) -> CallError:
 # ---- what is asked ----
 
 
+def bad_http(why: str) -> CallError:
+    """Whatever could be read in two ways is refused, so that no proxy before us reads it in the other."""
+    return CallError(400, f"The request is not valid HTTP/1.1: {why}.", code="invalid_http")
+
+
+def head_too_large(limit: int, of: str) -> CallError:
+    text = f"The request's headers are larger than the limit of {limit} {of}. Send fewer or shorter ones."
+    return CallError(431, text, code="headers_too_large")
+
+
+def head_too_slow(limit_s: float) -> CallError:
+    text = f"The request's headers did not arrive within {limit_s:g} seconds."
+    return CallError(408, text, code="request_timeout")
+
+
 def unknown_path(path: str) -> CallError:
     text = f"Unknown request URL: {path[:200]}. Check the path; /v1/models lists what this key may call."
     return CallError(404, text, code="unknown_url")

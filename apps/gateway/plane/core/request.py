@@ -5,6 +5,8 @@ Only `model` is replaced and usage asked for; every other field stays as the byt
 """
 
 import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +18,8 @@ STREAMING_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
 INFERENCE_PATHS = STREAMING_PATHS | {"/v1/embeddings"}
 MAX_MODEL_CHARS = 256
 TEXT_BYTES_PER_TOKEN = 4
+_TRACE_PARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACE_STATE = re.compile(rb"[!-~ ]{1,512}")
 _PROMPT_FIELDS = ("messages", "prompt", "input")
 
 _fields = msgspec.json.Decoder(dict[str, Raw])
@@ -66,6 +70,16 @@ def build_upstream_body(call: Call, served_name: str, *, ask_usage: bool = True)
         elif not call.wants_usage:
             fields.pop("stream_options", None)
     return _encoder.encode(fields)
+
+
+def carry_trace(headers: Mapping[bytes, bytes]) -> bytes:
+    """The caller's W3C trace context as whole header lines for the engine; nothing where it is none."""
+    parent = headers.get(b"traceparent")
+    if parent is None or not _TRACE_PARENT.fullmatch(parent):
+        return b""
+    state = headers.get(b"tracestate", b"")
+    lines = b"traceparent: %b\r\n" % parent
+    return lines + b"tracestate: %b\r\n" % state if _TRACE_STATE.fullmatch(state) else lines
 
 
 def estimate_prompt_tokens(call: Call) -> int:

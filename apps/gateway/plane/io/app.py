@@ -1,4 +1,4 @@
-"""The gateway as an ASGI app: paths, keys, bodies, and callers that go away.
+"""The gateway behind its shells (asgi.py, listener.py): its life, and which way a request goes.
 
 Serves the closed list of inference paths and the model list; everything else under it is a 404 in
 OpenAI's shape. Owns no rule of its own: those are in plane/core, a call's course in exchange.py.
@@ -27,16 +27,17 @@ from apps.gateway.plane.core.admission import (
     require_scope,
 )
 from apps.gateway.plane.core.config import GatewayConfig
-from apps.gateway.plane.core.request import INFERENCE_PATHS
+from apps.gateway.plane.core.request import INFERENCE_PATHS, carry_trace
 from apps.gateway.plane.core.usage import CallFacts
-from apps.gateway.plane.io import meters
-from apps.gateway.plane.io.bodies import BodyReader, CallerGone
+from apps.gateway.plane.io import asgi, meters
+from apps.gateway.plane.io.asked import Asked, CallerGone
+from apps.gateway.plane.io.bodies import BodyReader
 from apps.gateway.plane.io.choosing import Choosing
 from apps.gateway.plane.io.exchange import CLIENT_GONE_STATUS, Exchange, Parts
 from apps.gateway.plane.io.journal import Journal
 from apps.gateway.plane.io.keys import KeyDirectory, KeyFinder
 from apps.gateway.plane.io.live import LiveCounts
-from apps.gateway.plane.io.reply import AsgiReply, Receive, Reply, Send
+from apps.gateway.plane.io.reply import Reply
 from apps.gateway.plane.io.settlement import Settlement
 from apps.gateway.plane.io.tables import Tables, TableSource
 from apps.gateway.plane.io.telling import Listener, Teller
@@ -46,7 +47,6 @@ from apps.routing.table import INFERENCE, MODELS, Key, Table
 from apps.usage.record import Ending
 
 log = logging.getLogger("heteroflow.gateway")
-Scope = dict[str, Any]
 TouchKeys = Callable[[dict[str, float]], Awaitable[None]]
 
 
@@ -96,7 +96,7 @@ class GatewayApp:
         self._teller = Teller(listener, self._tables, self._live, config, clock) if listener else None
         self._telling: asyncio.Task[None] | None = None
         self._bodies = BodyReader(config, self._parts.big_bodies)
-        self._exchanges: dict[asyncio.Task[None], Exchange] = {}
+        self._exchanges: dict[asyncio.Task[Any], Exchange] = {}
         self._used_keys: dict[str, float] = {}
         self._tending: asyncio.Task[None] | None = None
         self._stopping = False
@@ -128,9 +128,8 @@ class GatewayApp:
         self.drain()
         if self._exchanges:
             await asyncio.wait(set(self._exchanges), timeout=self._config.shutdown_timeout_s)
-        for task, exchange in list(self._exchanges.items()):
-            exchange.stopping = True
-            task.cancel()
+        for task in list(self._exchanges):
+            self.end(task)
         if self._exchanges:
             await asyncio.wait(set(self._exchanges), timeout=self._config.connect_timeout_s)
         for background in (self._tending, self._telling):
@@ -184,43 +183,49 @@ class GatewayApp:
 
     # ---- one request ----
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            raise ValueError(f"the gateway serves http only, not {scope['type']}")
-        headers = {name: value for name, value in scope["headers"]}
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """As an ASGI app."""
+        await asgi.serve(self, scope, receive, send, patience_s=self._config.connect_timeout_s)
+
+    async def answer(self, asked: Asked, reply: Reply) -> None:
+        """Answers one request, in a task of its own that is cancelled when the caller has gone (GW-09)."""
         # Carried on to the engine, and by this variable into every log line of the call.
-        request_id = carry_on(headers.get(b"x-request-id", b"").decode("latin-1"))
-        present_id.set(request_id)
-        reply = AsgiReply(send, request_id)
+        reply.request_id = carry_on(asked.headers.get(b"x-request-id", b"").decode("latin-1"))
+        present_id.set(reply.request_id)
         try:
-            await self._dispatch(scope, headers, receive, reply, request_id)
+            await self._dispatch(asked, reply)
         except errors.CallError as fault:
             await _handed(reply.error(fault))
         except CallerGone:
             return
         except Exception:
-            log.exception("request %s failed inside the gateway", request_id)
+            log.exception("request %s failed inside the gateway", reply.request_id)
             if not reply.started:
                 await _handed(reply.error(errors.internal()))
 
-    async def _dispatch(
-        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, reply: Reply, request_id: str
-    ) -> None:
-        path, method = scope["path"], scope["method"]
+    def end(self, work: "asyncio.Task[Any]") -> None:
+        """Ends a call because this process stops; its caller is told so."""
+        if (exchange := self._exchanges.get(work)) is not None:
+            exchange.stopping = True
+        work.cancel()
+
+    async def _dispatch(self, asked: Asked, reply: Reply) -> None:
+        path, method = asked.path, asked.method
         if path in INFERENCE_PATHS:
             if method != "POST":
                 raise errors.wrong_method(method, path, "POST")
-            await self._infer(scope, headers, receive, reply, request_id)
+            await self._infer(asked, reply)
         elif path == "/v1/models" or (path.startswith("/v1/models/") and len(path) > len("/v1/models/")):
             if method != "GET":
                 raise errors.wrong_method(method, path, "GET")
-            await self._models(scope, headers, reply)
+            await self._models(asked, reply)
         else:
             raise errors.unknown_path(path)
 
-    async def _admit(self, headers: dict[bytes, bytes]) -> Key:
+    async def _admit(self, asked: Asked) -> Key:
         try:
-            found = await self._keys.find(hash_bearer(headers.get(b"authorization")))
+            digest = hash_bearer(asked.headers.get(b"authorization"))
+            found = self._keys.known(digest) or await self._keys.find(digest)
             key = require_live(found, now=self._clock())
         except errors.CallError as fault:
             meters.count_turned_away(fault.status)
@@ -233,20 +238,19 @@ class GatewayApp:
             raise errors.tables_unavailable(self._config.retry_after_s)
         return self._tables.current
 
-    def _permit(self, key: Key, may: str, scope: Scope, headers: dict[bytes, bytes]) -> None:
+    def _permit(self, key: Key, may: str, asked: Asked) -> None:
         """Raises CallError 403 with the rule that forbids this key this call."""
         require_active(key)
         require_scope(key, may)
         if key.allowed_networks is not None:
-            peer = scope["client"][0] if scope.get("client") else ""
-            forwarded = headers.get(b"x-forwarded-for", b"")
-            require_address(key, find_address(peer, forwarded, self._config.trusted_proxies))
+            forwarded = asked.headers.get(b"x-forwarded-for", b"")
+            require_address(key, find_address(asked.peer, forwarded, self._config.trusted_proxies))
 
-    async def _models(self, scope: Scope, headers: dict[bytes, bytes], reply: Reply) -> None:
-        key = await self._admit(headers)
-        self._permit(key, MODELS, scope, headers)
+    async def _models(self, asked: Asked, reply: Reply) -> None:
+        key = await self._admit(asked)
+        self._permit(key, MODELS, asked)
         names = list_models(self._table(), key)
-        wanted = scope["path"].removeprefix("/v1/models").removeprefix("/")
+        wanted = asked.path.removeprefix("/v1/models").removeprefix("/")
         if wanted:
             if wanted not in names:
                 raise errors.model_not_found(wanted)
@@ -258,24 +262,21 @@ class GatewayApp:
     def _model(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": int(self._started_at), "owned_by": "heteroflow"}
 
-    async def _infer(
-        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, reply: Reply, request_id: str
-    ) -> None:
+    async def _infer(self, asked: Asked, reply: Reply) -> None:
         """From here on every ending leaves exactly one record (GW-12)."""
-        path = scope["path"]
-        facts = CallFacts(request_id, self._clock(), path)
+        facts = CallFacts(reply.request_id, self._clock(), asked.path)
         settlement = Settlement(self._journal, facts)
-        key = await self._admit(headers)
+        key = await self._admit(asked)
         facts.tenant_id, facts.tenant_slug, facts.member = key.tenant_id, key.tenant_slug, key.member
         facts.key_id, facts.key_prefix = key.key_id, key.prefix
         try:
-            self._permit(key, INFERENCE, scope, headers)
+            self._permit(key, INFERENCE, asked)
             if self._stopping:
                 raise errors.stopping(self._config.retry_after_s)
-            call = await self._bodies.read_call(path, headers, receive)
+            call = await self._bodies.read_call(asked)
             facts.model, facts.stream = call.model, call.stream
             find_routes(self._table(), key, call.model)
-            pins = read_pins(headers, key)
+            pins = read_pins(asked.headers, key)
         except errors.CallError as fault:
             settlement.settle(Ending.REFUSED, fault.status)
             raise
@@ -286,34 +287,12 @@ class GatewayApp:
             settlement.settle(Ending.REFUSED, errors.internal().status)
             raise
         exchange = Exchange(self._parts, key, call, pins, settlement, reply)
-        await self._run(exchange, receive, reply)
-
-    async def _run(self, exchange: Exchange, receive: Receive, reply: Reply) -> None:
-        """Runs a call and cancels it at once when its caller goes away (GW-09)."""
-        work = asyncio.create_task(exchange.run())
-        gone = asyncio.create_task(_until_gone(receive))
-        self._exchanges[work] = exchange
-        work.add_done_callback(lambda task: self._exchanges.pop(task, None))
+        exchange.carried = carry_trace(asked.headers)
+        self._exchanges[exchange.task] = exchange
         try:
-            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-            # After the last byte the server says "disconnect" too; the tail may still be read then.
-            if not work.done() and not reply.ended:
-                work.cancel()
-            await asyncio.wait({work})
-        except asyncio.CancelledError:
-            exchange.stopping = True
-            work.cancel()
-            await asyncio.wait({work}, timeout=self._config.connect_timeout_s)
-            raise
+            await exchange.run()
         finally:
-            gone.cancel()
-        if not work.cancelled() and (error := work.exception()) is not None:
-            raise error
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+            del self._exchanges[exchange.task]
 
 
 async def _handed(owed: Awaitable[None] | None) -> None:

@@ -5,11 +5,7 @@ import asyncio
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.core.request import Call, estimate_prompt_tokens, parse_call
-from apps.gateway.plane.io.reply import Receive
-
-
-class CallerGone(Exception):
-    """The caller left before its body was complete."""
+from apps.gateway.plane.io.asked import Asked
 
 
 class BodyReader:
@@ -19,37 +15,29 @@ class BodyReader:
         self._config = config
         self._big_bodies = big_bodies
 
-    async def read_call(self, path: str, headers: dict[bytes, bytes], receive: Receive) -> Call:
+    async def read_call(self, asked: Asked) -> Call:
         """The parsed call. Raises CallerGone, or CallError 400, 408, 413, 415."""
-        encoding = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
-        if encoding not in ("", "identity"):
-            raise errors.encoded_body(encoding)
-        limit = self._config.max_body_bytes
+        headers, limit = asked.headers, self._config.max_body_bytes
+        if b"content-encoding" in headers:
+            encoding = headers[b"content-encoding"].decode("latin-1").strip().lower()
+            if encoding not in ("", "identity"):
+                raise errors.encoded_body(encoding)
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > limit:
             raise errors.body_too_large(limit)
-        try:
-            async with asyncio.timeout(self._config.body_timeout_s):
-                body = await _read_body(receive, limit)
-        except TimeoutError:
-            raise errors.body_too_slow(self._config.body_timeout_s) from None
-        if len(body) < self._config.big_body_bytes:
-            return parse_call(path, body)
-        async with self._big_bodies:
-            return await asyncio.to_thread(_parse_big_call, path, body)
-
-
-async def _read_body(receive: Receive, limit: int) -> bytes:
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise CallerGone
-        body += message.get("body", b"")
+        body = asked.ready()
+        if body is None:
+            try:
+                async with asyncio.timeout(self._config.body_timeout_s):
+                    body = await asked.body(limit)
+            except TimeoutError:
+                raise errors.body_too_slow(self._config.body_timeout_s) from None
         if len(body) > limit:
             raise errors.body_too_large(limit)
-        if not message.get("more_body", False):
-            return bytes(body)
+        if len(body) < self._config.big_body_bytes:
+            return parse_call(asked.path, body)
+        async with self._big_bodies:
+            return await asyncio.to_thread(_parse_big_call, asked.path, body)
 
 
 def _parse_big_call(path: str, body: bytes) -> Call:

@@ -42,8 +42,8 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class Exchange:
-    """`run` answers the caller. Cancel its task when the caller is gone; set `stopping` first when
-    the gateway itself ends the call."""
+    """`run` answers the caller, in the task that made it. Cancel that when the caller is gone; set `stopping`
+    first when the gateway itself ends the call. `carried`: whole header lines that go on to the engine."""
 
     def __init__(
         self, parts: Parts, key: Key, call: Call, pins: Pins, settlement: Settlement, reply: Reply
@@ -61,16 +61,19 @@ class Exchange:
         self._pieces: list[bytes] = []
         self._length = 0
         self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[object] | None = None
         self._waiting_for = ("answer", parts.config.first_byte_timeout_s)
         self._ends_at = self._loop.time() + parts.config.total_timeout_s
         self._late = False
         self.due = NEVER
         self.stopping = False
+        self.carried = b""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a call runs in a task")
+        self.task = task
         settlement.estimate_prompt = lambda: estimate_prompt_tokens(call)
 
     async def run(self) -> None:
-        self._task = asyncio.current_task()
         self._parts.watch.add(self)
         try:
             try:
@@ -143,7 +146,7 @@ class Exchange:
 
     async def _post(self, choice: Choice, *, ask_usage: bool, fresh: bool) -> Connection:
         body = build_upstream_body(self._call, self._served_name, ask_usage=ask_usage)
-        headers = b"X-Request-ID: %b\r\n" % self._facts.request_id.encode()
+        headers = b"X-Request-ID: %b\r\n%b" % (self._facts.request_id.encode(), self.carried)
         response = self._response = await self._parts.upstream.post(
             choice.replica, self._call.path, body, headers=headers, fresh=fresh
         )
@@ -268,9 +271,9 @@ class Exchange:
             # All was said but the end of the HTTP message: its connection is dropped, nothing else.
             if self._response is not None:
                 self._response.stop()
-        elif self._task is not None:
+        else:
             self._late = True
-            self._task.cancel()
+            self.task.cancel()
 
     async def _read_error(self, response: Connection) -> bytes:
         self._expect("error", self._parts.config.gap_timeout_s)

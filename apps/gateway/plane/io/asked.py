@@ -1,0 +1,31 @@
+"""What a shell hands to the gateway: one request, its body still to be read. Owns the shape only."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class CallerGone(Exception):
+    """The caller left before its request was complete."""
+
+
+class Asked(Protocol):
+    """`path` is decoded and without its query; names in `headers` are lower case; `peer` is the address at
+    the other end of the connection, "" where none is known."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]: ...
+
+    @property
+    def peer(self) -> str: ...
+
+    def ready(self) -> bytes | None:
+        """The whole body, if it is there already."""
+
+    async def body(self, limit: int) -> bytes:
+        """Waits for all of it. Raises CallerGone, and CallError 413 for more than `limit` bytes."""

@@ -1,0 +1,384 @@
+"""One caller's connection to the bare listener: requests in, answers out, one after the other.
+
+Owns the reading of HTTP/1.1 and its limits: whatever could be read in two ways is refused, heads and bodies
+are bounded in size and time, and nobody is read faster than served. Knows no key and no model.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import httptools
+
+from apps.core.request_id import carry_on
+from apps.gateway.plane.core import errors
+from apps.gateway.plane.io.watch import NEVER
+from apps.gateway.plane.io.wire import WireReply
+
+if TYPE_CHECKING:
+    from apps.gateway.plane.io.listener import Listener
+
+UNASKED_BYTES = 256 * 1024
+"""As much of a body is taken in before anybody has asked for it."""
+_ONCE = frozenset({b"authorization", b"content-type", b"host"})
+
+
+class Request:
+    """One request as it is read, and the Asked that the gateway gets."""
+
+    __slots__ = (
+        "_caller",
+        "_parts",
+        "_waiter",
+        "_wanted",
+        "broken",
+        "complete",
+        "headers",
+        "method",
+        "modern",
+        "path",
+        "size",
+        "stays",
+    )
+
+    def __init__(self, caller: "Caller") -> None:
+        self._caller = caller
+        self._parts: list[bytes] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._wanted = False
+        self.broken: errors.CallError | None = None
+        self.complete = self.modern = self.stays = False
+        self.headers: dict[bytes, bytes] = {}
+        self.method = self.path = ""
+        self.size = 0
+
+    @property
+    def peer(self) -> str:
+        return self._caller.peer
+
+    @property
+    def flooding(self) -> bool:
+        return not self._wanted and self.size > UNASKED_BYTES
+
+    def add(self, part: bytes) -> None:
+        self.size += len(part)
+        self._parts.append(part)
+        self._go_on()
+
+    def end(self, *, stays: bool) -> None:
+        self.complete, self.stays = True, stays
+        self._go_on()
+
+    def fail(self, fault: errors.CallError) -> None:
+        """Its body will never be whole."""
+        self.broken = fault
+        self._go_on()
+
+    def ready(self) -> bytes | None:
+        if not self.complete:
+            return None
+        parts, self._parts = self._parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def body(self, limit: int) -> bytes:
+        self._wanted = True
+        if not self.complete and self.headers.get(b"expect", b"").lower() == b"100-continue":
+            self._caller.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while not self.complete and self.broken is None and self.size <= limit:
+            self._caller.read_on()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self.size > limit:
+            self._parts.clear()
+            raise errors.body_too_large(limit)
+        if self.broken is not None:
+            raise self.broken
+        return self.ready() or b""
+
+    def _go_on(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Caller(asyncio.Protocol):
+    """`due` is the deadline of whatever the caller must do next; a call that is served has its own."""
+
+    __slots__ = (
+        "_answering",
+        "_broken",
+        "_drained",
+        "_full",
+        "_head_bytes",
+        "_heading",
+        "_lingers",
+        "_listener",
+        "_loop",
+        "_parser",
+        "_paused",
+        "_reading",
+        "_target",
+        "_task",
+        "_transport",
+        "_waiting",
+        "due",
+        "lost",
+        "peer",
+    )
+
+    def __init__(self, listener: "Listener") -> None:
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._waiting: deque[Request] = deque()
+        self._reading: Request | None = None
+        self._answering: tuple[Request, WireReply] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._broken: errors.CallError | None = None
+        self._target = b""
+        self._head_bytes = 0
+        self._heading = self._full = self._paused = self._lingers = self.lost = False
+        self.due = NEVER
+        self.peer = ""
+
+    # ---- the connection ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # asyncio's own types are wider than its word
+        name = transport.get_extra_info("peername")
+        self.peer = name[0] if isinstance(name, tuple) else ""
+        self.due = self._loop.time() + self._listener.config.idle_timeout_s
+        self._listener.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self.due = NEVER
+        self._listener.leave(self)
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        # What was answered may still have its engine's last bytes to read.
+        if self._task is not None and self._answering is not None:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._lingers or self._broken is not None:
+            return
+        begun = self._heading
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._break(errors.bad_http(str(error).split("\n", 1)[0].lower()))
+        if self._heading and begun:
+            self._head_bytes += len(data)
+            if self._head_bytes > self._listener.config.head_bytes:
+                self._break(errors.head_too_large(self._listener.config.head_bytes, "bytes"))
+        elif self._heading:
+            self._head_bytes = 0
+            self.due = self._loop.time() + self._listener.config.head_timeout_s
+        self._go_on()
+
+    def eof_received(self) -> None:
+        """Whoever has said its last word has gone: the transport closes."""
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def overdue(self) -> None:
+        if self._lingers or self._transport is None or self._transport.is_closing():
+            self.abort()
+        elif self._heading:
+            self._break(errors.head_too_slow(self._listener.config.head_timeout_s))
+            self._go_on()
+        else:
+            self._close()
+
+    def drain(self) -> None:
+        """Closes the connection where nothing is under way on it; else it ends with what is."""
+        if self._answering is None and self._reading is None and not self._waiting:
+            self._close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # ---- from the parser ----
+
+    def on_message_begin(self) -> None:
+        if len(self._waiting) >= self._listener.config.waiting_requests:
+            self._break(errors.bad_http("too many requests were sent before the first was answered"))
+            raise ValueError
+        self._reading = Request(self)
+        self._heading = True
+        self._target = b""
+
+    def on_url(self, target: bytes) -> None:
+        self._target += target
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        request, config = self._reading, self._listener.config
+        if request is None:
+            return
+        headers, name = request.headers, name.lower()
+        if name in headers:
+            if name in _ONCE:
+                self._break(errors.bad_http(f"more than one {name.decode('latin-1')} header"))
+                raise ValueError
+            value = headers[name] + b", " + value
+        if len(headers) >= config.head_lines:
+            self._break(errors.head_too_large(config.head_lines, "lines"))
+            raise ValueError
+        headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        request = self._reading
+        if request is None:
+            return
+        parser, headers = self._parser, request.headers
+        request.method = parser.get_method().decode("latin-1")
+        version = parser.get_http_version()
+        request.modern = version == "1.1"
+        if parser.should_upgrade() or version not in ("1.0", "1.1"):
+            self._break(errors.bad_http("it asks for another protocol"))
+            raise ValueError
+        if request.modern and b"host" not in headers:
+            self._break(errors.bad_http("it has no Host header"))
+            raise ValueError
+        if not request.modern and b"transfer-encoding" in headers:
+            self._break(errors.bad_http("Transfer-Encoding is of HTTP/1.1"))
+            raise ValueError
+        size = len(self._target) + sum(map(len, headers)) + sum(map(len, headers.values()))
+        if size > self._listener.config.head_bytes:
+            self._break(errors.head_too_large(self._listener.config.head_bytes, "bytes"))
+            raise ValueError
+        request.path = _path_of(self._target)
+        self._heading = False
+        self._waiting.append(request)
+
+    def on_body(self, part: bytes) -> None:
+        if self._reading is not None:
+            self._reading.add(part)
+
+    def on_message_complete(self) -> None:
+        if self._reading is not None:
+            # Right only in here: asked later it always says no.
+            self._reading.end(stays=self._parser.should_keep_alive())
+            self._reading = None
+
+    def _break(self, fault: errors.CallError) -> None:
+        """Nothing more is read of this connection; its caller hears why after what it waits for already."""
+        if self._broken is None:
+            self._broken = fault
+            if self._reading is not None:
+                self._reading.fail(fault)
+
+    # ---- one answer after the other ----
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None and not self.lost:
+            self._transport.write(data)
+
+    def owed(self) -> Awaitable[None] | None:
+        if not self._full or self.lost:
+            return None
+        if self._drained is None or self._drained.done():
+            self._drained = self._loop.create_future()
+        return self._drained
+
+    def read_on(self) -> None:
+        if self._paused and self._transport is not None and not self.lost:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def answered(self) -> None:
+        self._task = None
+        answering, self._answering = self._answering, None
+        if answering is not None and self._ends_with(answering[0]):
+            self._finish()
+        elif self._waiting or self._broken is not None:
+            self._loop.call_soon(self._go_on)
+        else:
+            config = self._listener.config
+            self.due = self._loop.time() + (config.head_timeout_s if self._heading else config.idle_timeout_s)
+
+    @property
+    def closes(self) -> bool:
+        return self._answering is None or self._ends_with(self._answering[0])
+
+    def _ends_with(self, request: Request) -> bool:
+        return self._listener.draining or not (request.complete and request.stays and request.modern)
+
+    def _go_on(self) -> None:
+        if self._transport is None or self.lost or self._lingers or self._transport.is_closing():
+            return
+        if self._answering is None:
+            self.read_on()
+            if self._waiting:
+                self._begin(self._waiting.popleft())
+            elif self._broken is not None:
+                self._refuse(self._broken)
+        elif not self._paused and (self._waiting or self._answering[0].flooding):
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _begin(self, request: Request) -> None:
+        self.due = NEVER
+        reply = WireReply(self, chunks=request.modern, bare=request.method == "HEAD")
+        self._answering = request, reply
+        self._task = self._loop.create_task(self._answer(request, reply))
+
+    async def _answer(self, request: Request, reply: WireReply) -> None:
+        try:
+            await self._listener.gateway.answer(request, reply)
+        finally:
+            if not reply.ended:  # cancelled, or its caller reads nothing: what was begun can't be ended well
+                self.abort()
+
+    def _refuse(self, fault: errors.CallError) -> None:
+        self._listener.refused(fault)
+        reply = WireReply(self, chunks=True, bare=False)
+        reply.request_id = carry_on("")
+        self._answering = Request(self), reply  # it is none that was read to its end, so all ends with it
+        reply.error(fault)
+
+    def _finish(self) -> None:
+        """The last answer of this connection went out. What the caller still sends is read for a while: to
+        close now would throw away the answer with it."""
+        if self._transport is None or self.lost:
+            return
+        self._waiting.clear()
+        self._lingers = True
+        self.due = self._loop.time() + self._listener.config.linger_s
+        self.read_on()
+        if self._reading is None and self._broken is None:
+            self._close()
+        elif self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    def _close(self) -> None:
+        """After what was written has gone out, for as long as a caller may take to read it."""
+        self.due = self._loop.time() + self._listener.config.client_write_timeout_s
+        if self._transport is not None:
+            self._transport.close()
+
+
+_PATHS = {
+    path.encode(): path
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models")
+}
+
+
+def _path_of(target: bytes) -> str:
+    known = _PATHS.get(target)
+    if known is not None:
+        return known
+    if not target.startswith((b"/", b"*")) and b"://" in target:  # the whole address, as to a proxy
+        target = b"/" + target.split(b"://", 1)[1].partition(b"/")[2]
+    return unquote(target.partition(b"?")[0].decode("latin-1"))

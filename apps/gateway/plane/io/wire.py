@@ -1,0 +1,104 @@
+"""One answer as bytes of HTTP/1.1 on a caller's connection: headers and framing, nothing of its meaning."""
+
+import time
+from collections.abc import Awaitable
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Protocol
+
+from apps.gateway.plane.io.reply import JSON, STREAM, Headers, Reply
+
+_STATUS_LINES = {
+    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+}
+_JOIN_BYTES = 64 * 1024
+
+
+def _lines(headers: Headers) -> bytes:
+    return b"".join(b"%b: %b\r\n" % header for header in headers)
+
+
+_JSON_LINES = _lines(JSON)
+_STREAM_LINES = _lines(STREAM)
+
+
+class Line(Protocol):
+    """The connection that an answer goes out on. `closes`: it ends with this answer."""
+
+    @property
+    def closes(self) -> bool: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def owed(self) -> Awaitable[None] | None:
+        """What to wait for before more is sent, if its caller reads too slowly."""
+
+    def answered(self) -> None:
+        """The last byte was handed over."""
+
+
+class WireReply(Reply):
+    """`chunks`: the caller knows chunks (HTTP/1.1). `bare`: no body may follow (HEAD)."""
+
+    __slots__ = ("_bare", "_chunks", "_line")
+
+    def __init__(self, line: Line, *, chunks: bool, bare: bool) -> None:
+        super().__init__()
+        self._line = line
+        self._chunks = chunks
+        self._bare = bare
+
+    def whole(self, status: int, body: bytes, headers: Headers = JSON) -> Awaitable[None] | None:
+        lines = _JSON_LINES if headers is JSON else _lines(headers)
+        head = self._head(status, b"%bcontent-length: %d\r\n" % (lines, len(body)))
+        line = self._line
+        self.ended = True
+        if self._bare:
+            line.write(head)
+        elif len(body) < _JOIN_BYTES:
+            line.write(head + body)
+        else:
+            line.write(head)
+            line.write(body)
+        line.answered()
+        return line.owed()
+
+    def stream(self, body: bytes, *, last: bool = False) -> Awaitable[None] | None:
+        line = self._line
+        out = self._frame(body) if body else b""
+        if not self.started:
+            framing = b"transfer-encoding: chunked\r\n" if self._chunks else b""
+            out = self._head(200, _STREAM_LINES + framing) + out
+        if last:
+            self.ended = True
+            line.write(out + b"0\r\n\r\n" if self._chunks else out)
+            line.answered()
+        else:
+            line.write(out)
+        return line.owed()
+
+    def _frame(self, body: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(body), body) if self._chunks else body
+
+    def _head(self, status: int, lines: bytes) -> bytes:
+        self.started = True
+        return b"%bdate: %b\r\n%bx-request-id: %b\r\n%b\r\n" % (
+            _STATUS_LINES[status],
+            _date(),
+            lines,
+            self.request_id.encode(),
+            b"connection: close\r\n" if self._line.closes else b"",
+        )
+
+
+_now = 0
+_told = b""
+
+
+def _date() -> bytes:
+    """Made once a second."""
+    global _now, _told
+    now = int(time.time())
+    if now != _now:
+        _now, _told = now, formatdate(now, usegmt=True).encode()
+    return _told
