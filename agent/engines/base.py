@@ -53,14 +53,15 @@ class ImageCommand(msgspec.Struct, frozen=True):
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """Names in the engine's Prometheus text: a counter that rises with every step of work, and the
-    gauges of requests in work and in its queue. The first two tell a busy engine from a stuck one, the last
-    two whether it may be put to sleep."""
+    """Names in the engine's Prometheus text: a counter that rises with every step of work, the gauges of
+    requests in work and in its queue, and that of its memory of tokens in use, 0 to 1 ("" = it doesn't say).
+    The first two tell a busy engine from a stuck one, those of requests whether it may be put to sleep."""
 
     path: str
     progress_counter: str
     running_gauge: str
     waiting_gauge: str
+    kv_gauge: str = ""
 
 
 class Engine(Protocol):

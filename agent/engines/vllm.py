@@ -34,6 +34,7 @@ class Vllm:
         progress_counter="vllm:generation_tokens_total",
         running_gauge="vllm:num_requests_running",
         waiting_gauge="vllm:num_requests_waiting",
+        kv_gauge="vllm:kv_cache_usage_perc",
     )
 
     def image_command(self, call: EngineCall) -> ImageCommand:

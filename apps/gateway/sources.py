@@ -15,6 +15,7 @@ from django.db import DatabaseError, close_old_connections
 
 from apps.core.clock import utc_now
 from apps.routing import gateways
+from apps.routing.heat import hot_replicas
 from apps.routing.load import Load
 from apps.routing.published import find_key, load_table, read_version
 from apps.routing.table import Key, Table
@@ -24,8 +25,8 @@ T = TypeVar("T")
 
 
 class DatabaseSource:
-    """A TableSource, a KeyFinder, the last-used times and a Listener, for the process called `name`. All
-    raise django.db.Error when it is away."""
+    """A TableSource, a KeyFinder, the last-used times, a Listener and the cards' heat, for the process called
+    `name`. All raise django.db.Error when it is away."""
 
     def __init__(self, name: str, *, lookups_at_once: int) -> None:
         self._name = name
@@ -48,6 +49,9 @@ class DatabaseSource:
 
     async def version(self) -> int:
         return await _off_loop(self._tables, read_version)
+
+    async def heat(self, at_least_c: int) -> dict[str, int]:
+        return await _off_loop(self._tables, lambda: hot_replicas(at_least_c, utc_now()))
 
     async def find_key(self, digest: str) -> Key | None:
         return await _off_loop(self._lookups, lambda: find_key(digest))

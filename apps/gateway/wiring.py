@@ -24,6 +24,7 @@ def build_gateway() -> GatewayApp:
         journal=Journal(folder, max_file_bytes=config.usage_file_bytes, backlog=config.usage_backlog),
         touch_keys=source.touch_keys,
         listener=source,
+        heat=source.heat,
         flusher=Flusher(folder, own_pid=os.getpid(), interval_s=config.usage_flush_s),
     )
 

@@ -93,6 +93,7 @@ class FakeSource:
     lookup_s: float = 0.0
     said: list[Load] = field(default_factory=list)
     left: bool = False
+    degrees: dict[str, int] = field(default_factory=dict)
 
     async def say(self, load: Load, *, left: bool = False) -> None:
         self._check()
@@ -107,6 +108,10 @@ class FakeSource:
     async def version(self) -> int:
         self._check()
         return self.table.version
+
+    async def heat(self, at_least_c: int) -> dict[str, int]:
+        self._check()
+        return {task_id: degrees for task_id, degrees in self.degrees.items() if degrees >= at_least_c}
 
     async def find_key(self, digest: str) -> Key | None:
         self.lookups += 1
@@ -149,6 +154,7 @@ class RunningGateway:
             journal=self.journal,
             touch_keys=self._touch,
             listener=source,
+            heat=source.heat,
         )
         self.port = 0
 

@@ -41,6 +41,8 @@ class Plan:
     chunk_bytes: int = 0
     no_done: bool = False
     piece: str = "w"
+    health: int = 200
+    load: tuple[int, int, float] = (0, 0, 0.0)  # running, waiting, KV use
 
 
 class MockEngine:
@@ -54,6 +56,7 @@ class MockEngine:
         self.seen_headers: list[dict] = []
         self.raw: list[bytes] = []
         self.model_lists = 0
+        self.health_checks = 0
         self.running = 0
         self.closed_at: list[float] = []
         self.port = 0
@@ -62,6 +65,8 @@ class MockEngine:
     async def __aenter__(self) -> "MockEngine":
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
         for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
             app.router.add_post(path, self._call)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.2)
@@ -87,6 +92,17 @@ class MockEngine:
             await response.write(text[start : start + self.plan.chunk_bytes])
             await asyncio.sleep(self.plan.gap_s)
         return response
+
+    async def _health(self, request: web.Request) -> web.Response:
+        self.health_checks += 1
+        return web.Response(status=self.plan.health)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+        lines = [
+            f'vllm:{name}{{engine="0"}} {value}' for name, value in zip(names, self.plan.load, strict=True)
+        ]
+        return web.Response(text="\n".join(lines))
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         plan = self.plan

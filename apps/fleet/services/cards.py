@@ -27,6 +27,8 @@ _ROWS_MAX = 1024  # of one node, those that left among them
 # Utilization and temperature move all the time; only these steps are worth a write.
 _UTILIZATION_STEP = 10
 _TEMPERATURE_STEP = 5
+_WARM_C = 70  # from here on calls are led elsewhere by it (GW-07), so that it is told more exactly
+_WARM_STEP = 2
 _HOLDERS_MAX = 32
 _LONGEST_ID = 40
 
@@ -155,7 +157,11 @@ def _write_sample(card: Card, sample: CardSample | None, report: CardReport, now
     )
     other = _stepped(
         sample.utilization_percent, values["utilization_percent"], _UTILIZATION_STEP
-    ) or _stepped(sample.temperature_c, values["temperature_c"], _TEMPERATURE_STEP)
+    ) or _stepped(
+        sample.temperature_c,
+        values["temperature_c"],
+        _WARM_STEP if (values["temperature_c"] or 0) >= _WARM_C else _TEMPERATURE_STEP,
+    )
     if memory or other:
         CardSample.objects.filter(pk=sample.pk).update(sampled_at=now, **values)
     return memory

@@ -1,7 +1,4 @@
-"""Bodies, admission, choice, usage policy and error texts as pure functions."""
-
-import random
-from collections import Counter
+"""Bodies, admission, usage policy and error texts as pure functions."""
 
 import msgspec
 import pytest
@@ -10,12 +7,11 @@ from hypothesis import strategies as st
 
 from apps.gateway.plane.core import answer, told
 from apps.gateway.plane.core.admission import find_routes, hash_bearer, list_models, require_live
-from apps.gateway.plane.core.choice import choose
 from apps.gateway.plane.core.errors import CallError
 from apps.gateway.plane.core.request import build_upstream_body, estimate_prompt_tokens, parse_call
 from apps.gateway.plane.core.usage import CallFacts, Usage, parse_usage, settle
 from apps.usage.record import Ending
-from tests.fakes.gateway import SECRET, make_key, make_replica, make_route, make_table, sha
+from tests.fakes.gateway import SECRET, make_key, make_route, make_table, sha
 
 CHAT = "/v1/chat/completions"
 JSON_VALUES = st.recursive(
@@ -107,78 +103,6 @@ def test_no_models_allowed_is_not_all_models() -> None:
     assert list_models(table, make_key(allowed_models=None)) == ["caller-name"]
     with pytest.raises(CallError):
         find_routes(table, make_key(tenant_id="ten-other"), "caller-name")
-
-
-# ---- choice ----
-
-
-def pick(*routes, in_flight=None, turns=None, seed=1, **more):
-    choice = choose(
-        routes,
-        in_flight=in_flight or {},
-        turns=turns if turns is not None else {},
-        rng=random.Random(seed),
-        **more,
-    )
-    return None if choice is None else (choice.route.route_id, choice.replica.task_id)
-
-
-A, B, C = (make_replica(1, name) for name in "abc")
-
-
-@pytest.mark.req("GW-03")
-def test_lowest_priority_number_with_a_replica() -> None:
-    low = make_route(route_id="low", priority=0)
-    high = make_route(A, route_id="high", priority=5)
-    higher = make_route(B, route_id="higher", priority=9)
-    assert pick(higher, low, high) == ("high", "a")
-    assert pick(low) is None
-    assert pick() is None
-
-
-@pytest.mark.req("GW-03")
-def test_weight_shares_and_zero_waits() -> None:
-    routes = (
-        make_route(A, route_id="one", weight=10),
-        make_route(B, route_id="three", weight=30),
-        make_route(C, route_id="reserve", weight=0),
-    )
-    rng = random.Random(7)
-    counts = Counter(choose(routes, in_flight={}, turns={}, rng=rng).route.route_id for _ in range(4000))
-    assert counts["reserve"] == 0
-    assert 2.6 < counts["three"] / counts["one"] < 3.4
-    assert pick(make_route(route_id="empty", weight=10), routes[2]) == ("reserve", "c")
-    # Weight 0 waits even for routes of a worse priority.
-    assert pick(routes[2], make_route(A, route_id="later", priority=9, weight=1)) == ("later", "a")
-
-
-@pytest.mark.req("GW-04")
-def test_round_robin_takes_turns() -> None:
-    turns: dict[str, int] = {}
-    route = make_route(A, B, C, balancing="round_robin")
-    assert [pick(route, turns=turns)[1] for _ in range(6)] == ["a", "b", "c", "a", "b", "c"]
-
-
-@pytest.mark.req("GW-04")
-@pytest.mark.parametrize("balancing", ["least_connections", "of a later version"])
-def test_least_connections(balancing: str) -> None:
-    route = make_route(A, B, C, balancing=balancing)
-    assert pick(route, in_flight={"a": 2, "b": 1, "c": 3}) == ("mr-a", "b")
-    assert {pick(route, in_flight={"a": 1}, seed=seed)[1] for seed in range(20)} == {"b", "c"}
-
-
-@pytest.mark.req("GW-04")
-def test_random_takes_all() -> None:
-    route = make_route(A, B, C, balancing="random")
-    assert {pick(route, in_flight={"a": 9}, seed=seed)[1] for seed in range(50)} == {"a", "b", "c"}
-
-
-@pytest.mark.req("GW-10")
-def test_avoided_only_when_nothing_else_is_left() -> None:
-    first, second = make_route(A, route_id="first"), make_route(B, route_id="second", priority=3)
-    assert pick(first, second, avoid={"a"}) == ("second", "b")
-    assert pick(first, avoid={"a"}) == ("first", "a")
-    assert pick(first, in_flight={"a": 4}, limit=4) is None
 
 
 # ---- usage ----

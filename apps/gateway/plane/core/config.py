@@ -52,8 +52,33 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How often all deadlines of calls are looked at; each is met up to so much late."""
     max_answer_bytes: int = 64 * MIB
     max_event_bytes: int = 8 * MIB
+    backend_tries: int = 3
+    """How many backends a call may be sent to, each once, while none has answered a byte (GW-10)."""
     sideline_s: float = 5.0
-    """How long a replica that refused a connection is passed over while others can serve."""
+    """How long a replica that refused a connection, or failed too often, is passed over while others can
+    serve; twice as long after each call that tried it in vain, up to `circuit_pause_max_s` (GW-08)."""
+    circuit_pause_max_s: float = 60.0
+    circuit_refusals: int = 3
+    """After so many refused connections in a row it gets no call at all until the pause is over."""
+    circuit_failures: int = 5
+    circuit_window: int = 20
+    """So many failures among so many calls, and it is passed over."""
+    probe_period_s: float = 10.0
+    """How often backends of routes in use are asked whether they are well; 0 = never."""
+    probe_timeout_s: float = 8.0
+    probe_failures: int = 2
+    probes_at_once: int = 8
+    probe_used_s: float = 600.0
+    """A route that nobody called for so long is not probed."""
+    heat_limit_c: int = 85
+    """Replicas on a card that is hotter get no new call while others can; 0 = whatever it is (GW-07)."""
+    heat_release_c: int = 80
+    """So cool it must be again; between the two it stays as it was."""
+    heat_poll_s: float = 5.0
+    engine_load_poll_s: float = 1.0
+    """How often engines behind `engine_aware` routes are asked for their load (GW-04)."""
+    engine_load_fresh_s: float = 5.0
+    """For how long what an engine said of its load is believed."""
     model_name_ttl_s: float = 30.0
     """How long an engine's own model id is believed (GW-05)."""
     model_name_timeout_s: float = 5.0

@@ -165,6 +165,22 @@ def no_backend(model: str, retry_after_s: int) -> CallError:
     return CallError(503, text, kind="server_error", code="no_backend", retry_after=str(retry_after_s))
 
 
+def backends_failing(model: str, retry_after_s: int) -> CallError:
+    text = (
+        f"The replicas of `{model[:200]}` are ready but can not be reached just now, so none is asked. "
+        "Try again shortly."
+    )
+    return CallError(503, text, kind="server_error", code="no_backend", retry_after=str(retry_after_s))
+
+
+def pinned_nothing(model: str) -> CallError:
+    text = (
+        f"The model `{model[:200]}` has no route with the version, or no ready replica with the id, that the "
+        "x-heteroflow headers ask for. Leave them out, or see the model's routes."
+    )
+    return CallError(404, text, code="pinned_backend_not_found")
+
+
 def backend_busy(model: str, retry_after_s: int) -> CallError:
     text = f"All replicas of `{model[:200]}` are at their connection limit. Try again shortly."
     return CallError(503, text, kind="server_error", code="backend_busy", retry_after=str(retry_after_s))

@@ -37,6 +37,7 @@ from apps.gateway.plane.io.exchange import CLIENT_GONE_STATUS, Exchange, Parts
 from apps.gateway.plane.io.journal import Journal
 from apps.gateway.plane.io.keys import KeyDirectory, KeyFinder
 from apps.gateway.plane.io.live import LiveCounts
+from apps.gateway.plane.io.probes import Heat, Probes
 from apps.gateway.plane.io.reply import Reply
 from apps.gateway.plane.io.settlement import Settlement
 from apps.gateway.plane.io.tables import Tables, TableSource
@@ -60,7 +61,8 @@ class GatewayApp:
     """`startup` before the first call, `shutdown` after the last. One per process and loop.
 
     `touch_keys` gets {key id: epoch seconds of the last use} now and then (TEN-06); `listener` is told what
-    is in flight here (SLEEP-06); `flusher` is started and stopped with the app.
+    is in flight here (SLEEP-06); `heat` tells hot cards (GW-07); `flusher` is started and stopped with the
+    app.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class GatewayApp:
         journal: Journal,
         touch_keys: TouchKeys | None = None,
         listener: Listener | None = None,
+        heat: Heat | None = None,
         flusher: BackgroundThread | None = None,
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.time,
@@ -83,7 +86,7 @@ class GatewayApp:
         self._touch_keys = touch_keys
         self._flusher = flusher
         self._clock = clock
-        self._live = LiveCounts(config.sideline_s)
+        self._live = LiveCounts()
         spreads = rng or random.Random()  # noqa: S311 - guards nothing
         self._parts = Parts(
             config=config,
@@ -93,7 +96,9 @@ class GatewayApp:
             big_bodies=asyncio.Semaphore(config.big_bodies_at_once),
             watch=Watch(config.deadline_step_s),
         )
-        self._teller = Teller(listener, self._tables, self._live, config, clock) if listener else None
+        choosing = self._parts.choosing
+        self._probes = Probes(choosing, self._parts.upstream, config, heat=heat)
+        self._teller = Teller(listener, self._tables, choosing, config, clock) if listener else None
         self._telling: asyncio.Task[None] | None = None
         self._bodies = BodyReader(config, self._parts.big_bodies)
         self._exchanges: dict[asyncio.Task[Any], Exchange] = {}
@@ -112,6 +117,7 @@ class GatewayApp:
         await self._tables.start()
         if self._flusher is not None:
             self._flusher.start()
+        self._probes.start()
         self._tending = asyncio.create_task(self._tend(), name="gateway-tending")
         if self._teller is not None:
             self._telling = asyncio.create_task(self._teller.run(), name="gateway-telling")
@@ -136,6 +142,7 @@ class GatewayApp:
             if background is not None:
                 background.cancel()
                 await asyncio.wait({background})
+        await self._probes.stop()
         await self._tables.stop()
         await self._parts.upstream.stop()
         if self._teller is not None:

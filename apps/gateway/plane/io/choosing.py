@@ -1,20 +1,27 @@
-"""Which backend a call goes to, with what this process knows of them: live counts, turns, failures.
+"""Which backend a call goes to, with what this process knows of them: counts, turns, circuits, heat, loads.
 
-Owns that knowledge and the waiting for a replica that may be called back; the rules are in core/choice.py.
-Never speaks to a backend and never answers a caller.
+Owns that knowledge and the waiting for a replica that may be called back; the rules are in core/choice.py and
+core/circuit.py. Never speaks to a backend and never answers a caller.
 """
 
 import asyncio
 import random
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Mapping
+
+import msgspec
 
 from apps.gateway.plane.core import errors
-from apps.gateway.plane.core.choice import NO_PINS, Choice, Failure, Pins, choose
+from apps.gateway.plane.core.choice import NO_PINS, Choice, Failure, Pins, Standing, View, choose, judge
+from apps.gateway.plane.core.circuit import WORDS, Circuit
 from apps.gateway.plane.core.config import GatewayConfig
+from apps.gateway.plane.core.engine_load import EngineLoad
 from apps.gateway.plane.core.request import Call
+from apps.gateway.plane.core.stickiness import read_user
 from apps.gateway.plane.io.live import LiveCounts
 from apps.gateway.plane.io.tables import Tables
-from apps.routing.table import Key, Route
+from apps.routing.load import BackendWord
+from apps.routing.table import Key, Replica, Route, Table
 
 
 class Choosing:
@@ -22,30 +29,53 @@ class Choosing:
 
     def __init__(self, tables: Tables, live: LiveCounts, rng: random.Random, config: GatewayConfig) -> None:
         self._tables = tables
-        self._rng = rng
         self._config = config
+        self._failures: dict[str, tuple[int, str]] = {}
+        self._circuits: dict[str, Circuit] = {}
+        self._loads: dict[str, EngineLoad] = {}
+        self._heat: Mapping[str, int] = {}
+        self._used: dict[tuple[str, str], float] = {}
+        self._table: Table | None = None
+        self._view = View(
+            rng=rng,
+            limit=config.replica_connections,
+            load_fresh_s=config.engine_load_fresh_s,
+            in_flight=live.in_flight,
+            turns=live.turns,
+            circuits=self._circuits,
+            loads=self._loads,
+        )
         self.live = live
+
+    # ---- one call ----
 
     def enter(self, call: Call, key: Key, pins: Pins = NO_PINS, tried: Collection[str] = ()) -> Choice | None:
         """Chooses a replica and counts the call there, in one step of the loop: a replica that is not in the
         present table gets no new call, which whoever stops it relies on. `tried`: task ids that have failed
-        this call. None = none can be had."""
-        live = self.live
+        this call, which get it no second time (GW-10). None = none can be had."""
+        now = time.monotonic()
         choice = choose(
             self._routes(call, key),
-            in_flight=live.in_flight,
-            turns=live.turns,
-            rng=self._rng,
-            avoid=live.sidelined().union(tried),
-            limit=self._config.replica_connections,
+            self._view,
+            now,
+            tried=tried,
+            pins=pins,
+            session=lambda kind: _session(kind, call, key, pins),
         )
-        if choice is not None:
-            live.enter(choice.replica.task_id, choice.route.group_id)
+        if choice is None:
+            return None
+        self._used[key.tenant_id, call.model] = now
+        self.live.enter(choice.replica.task_id, choice.route.group_id)
+        if self._circuits and (circuit := self._circuit(choice.replica)) is not None:
+            choice.trial = circuit.wants_trial(now)
+            if choice.trial:
+                circuit.begin_trial()
         return choice
 
     async def find(self, call: Call, key: Key, pins: Pins = NO_PINS, tried: Collection[str] = ()) -> Choice:
         """`enter`; where there is none, waits while a replica that has just left to sleep may be called back:
-        that this call waits is what calls it back. Raises CallError 503 where none is to be had."""
+        that this call waits is what calls it back. Raises CallError where none is to be had: 502 after a
+        failure of this call, else 503 with a time to try again, 404 for a pin that leads nowhere."""
         choice = self.enter(call, key, pins, tried)
         if choice is not None:
             return choice
@@ -54,9 +84,11 @@ class Choosing:
         until = now() + config.call_back_wait_s
         while True:
             routes = self._routes(call, key)
-            live.asked.update(route.group_id for route in routes)
+            live.asked.update(route.group_id for route in routes if route.group_id)
             if any(route.replicas for route in routes):
-                raise errors.backend_busy(call.model, config.retry_after_s)
+                raise self._why_none(routes, call, pins, tried)
+            if tried:
+                raise errors.upstream_unreachable()
             dozing = [route.group_id for route in routes if route.dozing]
             if not dozing or now() >= until:
                 raise errors.no_backend(call.model, config.retry_after_s)
@@ -70,19 +102,144 @@ class Choosing:
 
     def succeeded(self, choice: Choice) -> None:
         """The replica has answered with anything but a failure of its own."""
-        self.live.welcome(choice.replica.task_id)
+        if self._circuits and (circuit := self._circuit(choice.replica)) is not None:
+            circuit.succeed(trial=choice.trial)
+            choice.trial = False
+            if circuit.is_idle():
+                del self._circuits[choice.replica.task_id]
 
     def failed(self, choice: Choice, kind: Failure) -> None:
         """The replica failed this call; what the caller did wrong is never told here."""
-        if kind is Failure.REFUSED:
-            self.live.sideline(choice.replica.task_id)
+        replica = choice.replica
+        times, _ = self._failures.get(replica.task_id, (0, ""))
+        self._failures[replica.task_id] = (times + 1, kind.value)
+        circuit = self._circuit(replica) or self._new_circuit(replica)
+        circuit.fail(kind, time.monotonic())
+        choice.trial = False
 
     def leave(self, choice: Choice) -> None:
         """The call is over there, however it ended."""
         self.live.leave(choice.replica.task_id, choice.route.group_id)
+        if choice.trial and (circuit := self._circuit(choice.replica)) is not None:
+            circuit.end_trial()
+
+    # ---- what is learned beside the calls ----
+
+    def note_heat(self, celsius: Mapping[str, int]) -> None:
+        """The hottest card of each replica that has one above `heat_release_c`, by task id. One that has
+        been hot stays so until it is named no more (GW-07)."""
+        limit, before = self._config.heat_limit_c, self._heat
+        self._heat = {
+            task_id: degrees for task_id, degrees in celsius.items() if degrees >= limit or task_id in before
+        }
+        self._view.hot = self._heat
+
+    def note_load(self, replica: Replica, load: EngineLoad) -> None:
+        self._loads[replica.task_id] = load
+
+    def note_probe(self, replica: Replica, *, reached: bool, well: bool) -> None:
+        """What an active probe saw (GW-08)."""
+        circuit = self._circuit(replica)
+        if circuit is None:
+            if reached and well:
+                return
+            circuit = self._new_circuit(replica)
+        circuit.probe(reached=reached, well=well)
+        if circuit.is_idle():
+            del self._circuits[replica.task_id]
+
+    def used_routes(self, within_s: float) -> list[Route]:
+        """Of the present table, those of models that a call went to lately."""
+        table, since = self._tables.current, time.monotonic() - within_s
+        if table is None:
+            return []
+        self._forget(table)
+        self._used = {model: at for model, at in self._used.items() if at >= since}
+        return [
+            route
+            for tenant_id, model in self._used
+            for route in table.routes.get(tenant_id, {}).get(model, ())
+        ]
+
+    def words(self) -> dict[str, BackendWord]:
+        """What this process holds of backends, for those who look after them."""
+        now, lag = time.monotonic(), time.time() - time.monotonic()
+        said: dict[str, BackendWord] = {}
+        for task_id in {*self._circuits, *self._heat, *self._loads, *self._failures}:
+            circuit, load = self._circuits.get(task_id), self._loads.get(task_id)
+            failures, last = self._failures.get(task_id, (0, ""))
+            word = BackendWord(
+                state="closed" if circuit is None else WORDS[circuit.verdict(now)],
+                failures=failures,
+                last_failure=last,
+                hot_c=self._heat.get(task_id),
+            )
+            if load is not None:
+                word = msgspec.structs.replace(
+                    word,
+                    running=load.running,
+                    waiting=load.waiting,
+                    kv_use=load.kv_use,
+                    told_at=round(load.at + lag, 1),
+                )
+            said[task_id] = word
+        return said
+
+    # ---- inside ----
 
     def _routes(self, call: Call, key: Key) -> tuple[Route, ...]:
         """Those of the present table, whatever it was when the call was admitted."""
         table = self._tables.current
         of_tenant = {} if table is None else table.routes.get(key.tenant_id, {})
         return of_tenant.get(call.model, ())
+
+    def _why_none(
+        self, routes: tuple[Route, ...], call: Call, pins: Pins, tried: Collection[str]
+    ) -> errors.CallError:
+        now, retry_after_s = time.monotonic(), self._config.retry_after_s
+        standings = {
+            judge(route, replica, self._view, now, tried=tried, pins=pins)
+            for route in routes
+            for replica in route.replicas
+        }
+        if Standing.TRIED in standings:
+            return errors.upstream_unreachable()
+        if Standing.FULL in standings:
+            return errors.backend_busy(call.model, retry_after_s)
+        if Standing.OPEN in standings:
+            return errors.backends_failing(call.model, retry_after_s)
+        return errors.pinned_nothing(call.model)
+
+    def _circuit(self, replica: Replica) -> Circuit | None:
+        """Another attempt is another replica: what the one before did is not held against it."""
+        circuit = self._circuits.get(replica.task_id)
+        return circuit if circuit is not None and circuit.attempt == replica.attempt else None
+
+    def _new_circuit(self, replica: Replica) -> Circuit:
+        circuit = self._circuits[replica.task_id] = Circuit(replica.attempt, self._config)
+        return circuit
+
+    def _forget(self, table: Table) -> None:
+        """Drops what is known of replicas that have left the table."""
+        if table is self._table or not (self._circuits or self._loads or self._failures):
+            return
+        self._table = table
+        here = {
+            replica.task_id
+            for of_tenant in table.routes.values()
+            for routes in of_tenant.values()
+            for route in routes
+            for replica in route.replicas
+        }
+        for known in (self._circuits, self._loads, self._failures):
+            for task_id in known.keys() - here:
+                del known[task_id]
+
+
+def _session(kind: str, call: Call, key: Key, pins: Pins) -> str:
+    if kind == "header":
+        return pins.session
+    if kind == "key":
+        return key.key_id
+    raw = call.fields.get("user")
+    return read_user(None if raw is None else bytes(raw))

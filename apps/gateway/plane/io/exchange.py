@@ -28,6 +28,13 @@ from apps.usage.record import Ending
 log = logging.getLogger("heteroflow.gateway")
 MAX_ERROR_BYTES = 64 * 1024
 CLIENT_GONE_STATUS = 499
+_FAILURES = {
+    "upstream_truncated": Failure.BROKEN,
+    "upstream_unreadable": Failure.BROKEN,
+    "upstream_error": Failure.ERROR,
+    "upstream_unavailable": Failure.ERROR,
+    "upstream_timeout": Failure.TIMEOUT,
+}
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -102,15 +109,17 @@ class Exchange:
     async def _serve(self) -> None:
         choosing = self._parts.choosing
         tried: set[str] = set()
-        for last in (False, True):
+        for _ in range(self._parts.config.backend_tries):
             choice = await choosing.find(self._call, self._key, self._pins, tried)
             meters.enter(self._call.model)
             try:
                 self._note(choice)
-                await self._open(choice, fresh=last)
+                await self._open(choice, fresh=bool(tried))
                 if self._call.prompt_tokens is not None:
                     self._call.fields.clear()  # megabytes that a long stream needn't hold
                 await self._pass_on(choice)
+                if self._scanner is not None:
+                    self._blame(choice, self._scanner.fault)
                 return
             except Unreachable as failure:
                 # Nothing was sent to the caller and no byte came back, so it is safe to repeat (GW-10).
@@ -118,11 +127,24 @@ class Exchange:
                 kind = Failure.REFUSED if failure.refused else Failure.CLOSED
                 meters.count_upstream(kind.value)
                 choosing.failed(choice, kind)
+            except errors.CallError as fault:
+                self._blame(choice, fault)
+                raise
+            except asyncio.CancelledError:
+                if self._late and self._waiting_for[0] != "caller":
+                    choosing.failed(choice, Failure.TIMEOUT)
+                raise
             finally:
                 self._close()
                 choosing.leave(choice)
                 meters.leave(self._call.model)
         raise errors.upstream_unreachable()
+
+    def _blame(self, choice: Choice, fault: errors.CallError | None) -> None:
+        """Tells of a fault that is the replica's own (GW-08)."""
+        kind = None if fault is None else _FAILURES.get(fault.code or "")
+        if kind is not None:
+            self._parts.choosing.failed(choice, kind)
 
     def _note(self, choice: Choice) -> None:
         """The record names the backend that was tried last."""
@@ -141,8 +163,9 @@ class Exchange:
             if not rejects_usage_option(response.status, body):
                 raise self._refusal(response, body)
             self._close()
-            await self._post(choice, ask_usage=False, fresh=fresh)
-        self._parts.choosing.succeeded(choice)
+            response = await self._post(choice, ask_usage=False, fresh=fresh)
+        if response.status < 500 or response.status == 501:  # 501: it doesn't offer this call
+            self._parts.choosing.succeeded(choice)
 
     async def _post(self, choice: Choice, *, ask_usage: bool, fresh: bool) -> Connection:
         body = build_upstream_body(self._call, self._served_name, ask_usage=ask_usage)

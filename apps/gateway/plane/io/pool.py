@@ -10,6 +10,7 @@ import socket
 import ssl
 from functools import lru_cache
 
+from apps.core.addresses import is_public
 from apps.core.pinning import pinning_context
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.io.connection import Connection, Unreachable
@@ -125,7 +126,7 @@ class Pool:
         """Asked here and connected to as they are, so that no second answer of the name leads elsewhere."""
         found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return [
-            str(at[0]) for *_, at in found if ipaddress.ip_address(str(at[0]).partition("%")[0]).is_global
+            str(at[0]) for *_, at in found if is_public(ipaddress.ip_address(str(at[0]).partition("%")[0]))
         ]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from apps.gateway.plane.core.config import GatewayConfig
-from apps.gateway.plane.io.live import LiveCounts
+from apps.gateway.plane.io.choosing import Choosing
 from apps.gateway.plane.io.tables import Tables
 from apps.routing.load import Load
 
@@ -32,13 +32,14 @@ class Teller:
         self,
         listener: Listener,
         tables: Tables,
-        live: LiveCounts,
+        choosing: Choosing,
         config: GatewayConfig,
         clock: Callable[[], float],
     ) -> None:
         self._listener = listener
         self._tables = tables
-        self._live = live
+        self._choosing = choosing
+        self._live = choosing.live
         self._config = config
         self._clock = clock
         self._used: dict[str, float] = {}
@@ -72,6 +73,7 @@ class Teller:
             in_flight=dict(self._live.in_flight),
             held=dict(self._live.held),
             used=self._used,
+            backends=self._choosing.words(),
         )
 
     async def _say(self, load: Load, *, left: bool) -> None:

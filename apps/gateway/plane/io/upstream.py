@@ -123,9 +123,18 @@ class Upstream:
 
 
 async def _ask(pool: Pool, head: bytes, body: bytes, fresh: bool) -> Connection:
-    connection = None if fresh else pool.take()
-    if connection is None:
-        connection = await pool.connect()
+    """A kept connection may have been ended by the other side while this was on its way; where no byte came
+    back it is sent once more on a new one, which says nothing against the replica."""
+    kept = None if fresh else pool.take()
+    if kept is not None:
+        try:
+            return await _send(kept, head, body)
+        except Unreachable:
+            pass
+    return await _send(await pool.connect(), head, body)
+
+
+async def _send(connection: Connection, head: bytes, body: bytes) -> Connection:
     connection.send(head, body)
     try:
         await connection.head()
