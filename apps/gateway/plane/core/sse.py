@@ -30,15 +30,13 @@ class EventCutter:
         self._searched = 0
         self._may_owe_lf = False
 
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The events that `chunk` completed, in order.
+    def feed(self, chunk: bytes, *, one: bool = False) -> list[bytes]:
+        """The events that `chunk` completed, in order; with `one` only the first, the rest is kept.
 
         Raises EventTooLong when what is left over is longer than the limit in bytes.
         """
         events: list[bytes] = []
-        if not chunk:
-            return events
-        if self._may_owe_lf:
+        if self._may_owe_lf and chunk:
             self._may_owe_lf = False
             if chunk[:1] == b"\n":
                 events.append(b"\n")
@@ -51,13 +49,26 @@ class EventCutter:
             end = match.end()
             events.append(bytes(buffer[begin:end]))
             begin = search = end
+            if one:
+                break
         if begin:
             self._may_owe_lf = begin == len(buffer) and buffer[-1:] == b"\r"
             del buffer[:begin]
-        self._searched = len(buffer)
-        if len(buffer) > self._limit:
+        more = one and begin > 0
+        self._searched = 0 if more else len(buffer)
+        if len(buffer) > self._limit and not more:
             raise EventTooLong
         return events
+
+    def take_rest(self) -> bytes | None:
+        """The half event that was kept, which whoever takes it puts before the next bytes; None where the end
+        of the event before may not be whole."""
+        if self._may_owe_lf:
+            return None
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        self._searched = 0
+        return rest
 
     def rest(self) -> bytes:
         """What came after the last whole event; at the end of a stream it is half an event."""

@@ -11,12 +11,15 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.alike import Alike, learn
 from apps.gateway.plane.core.sse import EventCutter, EventTooLong, event_data, event_field, replace_data
 from apps.gateway.plane.core.told import upstream_reported
 from apps.gateway.plane.core.usage import Usage, parse_usage
 
 _DONE = b"[DONE]"
 DONE_EVENT = b"data: [DONE]\n\n"
+MOST_LESSONS = 8
+"""How often what is alike is learnt in one stream: where events never are, it would be each time."""
 _CONTENT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call")
 
 
@@ -49,9 +52,11 @@ class StreamScanner:
     """
 
     __slots__ = (
+        "_alike",
         "_cutter",
         "_hide_usage",
         "_kept_last",
+        "_lessons",
         "_model",
         "_name",
         "done",
@@ -65,6 +70,8 @@ class StreamScanner:
         self._model = model
         self._name = Raw(_encoder.encode(model))
         self._hide_usage = hide_usage
+        self._alike: Alike | None = None
+        self._lessons = MOST_LESSONS
         self._kept_last = True
         self.done = False
         self.fault: errors.CallError | None = None
@@ -77,19 +84,41 @@ class StreamScanner:
 
     def feed(self, chunk: bytes) -> bytes:
         """The bytes for the caller that `chunk` completed: whole events, maybe none."""
-        if self.ended:
-            return b""
-        try:
-            events = self._cutter.feed(chunk)
-        except EventTooLong:
-            self.fault = errors.upstream_unreadable("holds an event that is too long")
-            return self.fault.event()
         out = bytearray()
-        for event in events:
-            out += self._pass(event)
-            if self.ended:
+        while not self.ended:
+            if self._alike is not None:
+                passed, chunk = self._pass_alike(self._alike, chunk)
+                out += passed
+            learning = self._lessons > 0
+            try:
+                events = self._cutter.feed(chunk, one=learning)
+            except EventTooLong:
+                self.fault = errors.upstream_unreadable("holds an event that is too long")
+                return bytes(out) + self.fault.event()
+            for event in events:
+                out += self._pass(event)
+                if self.ended:
+                    break
+            if not learning or not events:
                 break
+            chunk = b""  # the rest is with the cutter; what was just learnt may hold for it
         return bytes(out)
+
+    def _pass_alike(self, alike: Alike, chunk: bytes) -> tuple[bytes, bytes]:
+        """What the next events are passed on as, as far as they are like the last one, and what follows."""
+        kept = self._cutter.take_rest()
+        if kept is None:
+            return b"", chunk
+        chunk = kept + chunk
+        cut = alike.cut(chunk) if chunk else None
+        if cut is None:
+            self._lessons -= bool(chunk and self._lessons)
+            if not self._lessons:
+                self._alike = None
+            return b"", chunk
+        passed, pieces, chunk = cut
+        self.pieces += pieces
+        return passed, chunk
 
     def close(self) -> bytes:
         """The upstream ended properly. Without [DONE] that is a broken answer, never a silent end."""
@@ -133,6 +162,14 @@ class StreamScanner:
                 self.fault = errors.upstream_aborted()
                 return self.fault.event()
             self.pieces += _has_content(choice)
+        shown = self._show(event, data, chunk, choices)
+        if self._lessons and len(choices) == 1 and (text := _only_text(choices[0])) is not None:
+            self._lessons -= 1
+            self._alike = learn(event, shown, text)
+        return shown
+
+    def _show(self, event: bytes, data: bytes, chunk: _Chunk, choices: list[_Choice]) -> bytes:
+        """What the caller sees of an event that is no error; also keeps the usage that it reports."""
         if chunk.usage is not UNSET:
             told = msgspec.json.decode(bytes(chunk.usage))
             self.usage = parse_usage(told) or self.usage
@@ -165,6 +202,15 @@ def is_aborted(finish_reason: Any) -> bool:
     if isinstance(finish_reason, dict):
         finish_reason = finish_reason.get("type")
     return bool(finish_reason == "abort")
+
+
+def _only_text(choice: _Choice) -> str | None:
+    """The text of a choice that holds one, and nothing else that is counted or that ends it."""
+    delta: dict[str, Any] = choice.delta or {}
+    texts = [choice.text] if choice.text else [delta[name] for name in _CONTENT_FIELDS if delta.get(name)]
+    if choice.finish_reason is not None or len(texts) != 1 or not isinstance(texts[0], str):
+        return None
+    return texts[0]
 
 
 def _has_content(choice: _Choice) -> bool:

@@ -1,0 +1,79 @@
+"""Events of a stream that differ in one text only, told and passed on many at a time (GW-15).
+
+An engine's events are byte for byte alike but for the piece of text in each. Once one of them was read and
+passed, those that follow and are like it need not be read again: what was true of the first is true of them.
+Owns that comparison. Whatever is not exactly alike is left to be read event by event.
+"""
+
+import re
+
+import msgspec
+
+_STRING = re.compile(rb'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
+_PLAIN = re.compile(rb'[^"\\\x00-\x1f]*+')
+_NAMES = (b"content", b"text", b"reasoning_content", b"reasoning")
+_ENDS = (b"\n\n", b"\r\n\r\n")
+
+
+class Alike:
+    """All events that begin and end as one that was passed. Those in the middle of a stream only: `read` must
+    have found nothing in the first but its text."""
+
+    __slots__ = ("_between", "_between_shown", "_head", "_head_shown", "_tail", "_tail_shown")
+
+    def __init__(self, head: bytes, tail: bytes, head_shown: bytes, tail_shown: bytes) -> None:
+        self._head, self._tail = head, tail
+        self._head_shown, self._tail_shown = head_shown, tail_shown
+        self._between, self._between_shown = tail + head, tail_shown + head_shown
+
+    def cut(self, data: bytes) -> tuple[bytes, int, bytes] | None:
+        """What the like events at the beginning of `data` are passed on as, how many of them have a text, and
+        what is left, which may be all where the first isn't whole; None where that isn't like them."""
+        head, tail = self._head, self._tail
+        if not data.startswith(head):
+            return (b"", 0, data) if head.startswith(data) else None
+        texts = data[len(head) :].split(self._between)
+        last = texts[-1]
+        end = last.find(tail)
+        if end < 0:
+            rest = head + texts.pop()
+        else:
+            rest = last[end + len(tail) :]
+            texts[-1] = last[:end]
+        if not texts:
+            return b"", 0, data
+        if not _are_strings(texts):
+            return None
+        out = self._head_shown + self._between_shown.join(texts) + self._tail_shown
+        return out, len(texts) - texts.count(b""), rest
+
+
+def learn(event: bytes, shown: bytes, text: str) -> Alike | None:
+    """What is alike about an event with this text, and about `shown`, as which it was passed on."""
+    if not event.startswith(b"data: ") or not event.endswith(_ENDS) or event.count(b"\n") != 2:
+        return None
+    for name in _NAMES:
+        found, passed = _split(event, name), _split(shown, name)
+        if found is not None and passed is not None and found[1] == passed[1]:
+            if msgspec.json.decode(b'"%b"' % found[1]) != text:
+                return None
+            return Alike(found[0], found[2], passed[0], passed[2])
+    return None
+
+
+def _split(event: bytes, name: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """What is before, in and after the one text of this name. An escaped quote can't begin the mark: what
+    follows it in there begins a text in either case."""
+    mark = b'"%b":"' % name
+    begin = event.find(mark) + len(mark)
+    if begin < len(mark) or event.find(mark, begin) >= 0:
+        return None
+    found = _STRING.match(event, begin)
+    end = begin if found is None else found.end()
+    if event[end : end + 1] != b'"':
+        return None
+    return event[:begin], event[begin:end], event[end:]
+
+
+def _are_strings(texts: list[bytes]) -> bool:
+    return bool(_PLAIN.fullmatch(b"".join(texts))) or all(_STRING.fullmatch(text) for text in texts)
