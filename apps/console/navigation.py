@@ -11,7 +11,11 @@ OPERATORS = "apps.console.dashboard.only_operators"
 
 
 # Pages of our own that stand beside the lists whose addresses theirs begin with.
-OWN_PAGES = [reverse_lazy("admin:workloads_task_queue"), reverse_lazy("admin:fleet_card_map")]
+OWN_PAGES = [
+    reverse_lazy("admin:workloads_task_queue"),
+    reverse_lazy("admin:fleet_card_map"),
+    reverse_lazy("admin:usage_usagetotal_overview"),
+]
 
 
 def _stands_on(link: Any) -> Callable[[HttpRequest], bool]:
@@ -71,6 +75,8 @@ SIDEBAR = {
                 _item(_("Endpoints"), "hub", "routing_inferenceendpoint"),
                 _item(_("API keys"), "key", "tenants_apikey"),
                 _item(_("Gateway processes"), "speed", "routing_gatewayload"),
+                _item(_("Usage"), "bar_chart", "usage_usagetotal", "overview"),
+                _item(_("Usage sums"), "functions", "usage_usagetotal"),
                 _item(_("Usage records"), "receipt_long", "usage_usagerecord"),
                 _item(_("Card time"), "timelapse", "usage_cardtime"),
                 _item(_("Usage journals"), "draft", "usage_usagefile"),

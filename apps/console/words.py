@@ -58,6 +58,7 @@ ROWS = {
     "usage.UsageFile": (_("usage journal"), _("usage journals")),
     "usage.UsageHost": (_("usage host"), _("usage hosts")),
     "usage.UsageRecord": (_("usage record"), _("usage records")),
+    "usage.UsageTotal": (_("usage sum"), _("usage sums")),
     "workloads.CardClaim": (_("card claim"), _("card claims")),
     "workloads.Claim": (_("claim"), _("claims")),
     "workloads.Event": (_("event"), _("events")),

@@ -36,7 +36,7 @@ urlpatterns = [
     path("join/", links.join, name="join"),
     path("new-password/", links.new_password, name="new_password"),
     path("audit/", audit.trail_list, name="audit"),
-    path("usage/", usage.today, name="usage"),
+    path("usage/", usage.usage, name="usage"),
     path("playground/", playground.playground, name="playground"),
     path("playground/key/", playground.issue_key, name="playground_key"),
 ]

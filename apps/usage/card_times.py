@@ -1,8 +1,6 @@
 """Reads of card time, scope first: who held how much of cards over some days (GW-18)."""
 
-import csv
-import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 
@@ -13,10 +11,10 @@ from apps.tenants.scope import Viewer
 from apps.usage.models import CardTime
 from apps.usage.policy.cardtime import Kind
 from apps.usage.selectors import in_sight
+from apps.usage.tables import as_csv
 
 _WHOSE = ("tenant_slug", "member", "task_type", "group_id", "group_name")
 COLUMNS = ("day", *_WHOSE, "task_id", "attempt", "kind", "card_seconds")
-_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -49,21 +47,11 @@ def time_by_group(viewer: Viewer, first: date, last: date) -> list[GroupTime]:
     return sorted(found, key=lambda one: (-(one.running_s + one.sleeping_s + one.lent_s), one.group_id))
 
 
-def write_csv(rows: Iterable[CardTime]) -> Iterable[str]:
+def write_csv(rows: Iterable[CardTime]) -> Iterator[str]:
     """The lines of a table for spreadsheets: a head, then one line a day, attempt and kind."""
-    yield _line(COLUMNS)
-    for row in rows:
-        held = (row.task_id, row.attempt, row.kind, f"{row.card_ms / 1000:.3f}")
-        yield _line((row.day.isoformat(), *(getattr(row, name) for name in _WHOSE), *held))
+    return as_csv(COLUMNS, map(_row, rows))
 
 
-def _line(values: Iterable[object]) -> str:
-    out = io.StringIO()
-    csv.writer(out).writerow([_as_text(value) for value in values])
-    return out.getvalue()
-
-
-def _as_text(value: object) -> str:
-    """A name that a spreadsheet would run as a formula is text."""
-    text = str(value)
-    return f"'{text}" if text.startswith(_BEGINS_A_FORMULA) else text
+def _row(row: CardTime) -> tuple[object, ...]:
+    held = (row.task_id, row.attempt, row.kind, f"{row.card_ms / 1000:.3f}")
+    return (row.day.isoformat(), *(getattr(row, name) for name in _WHOSE), *held)

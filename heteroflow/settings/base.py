@@ -6,6 +6,8 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.console.navigation import COLORS, SIDEBAR
 from heteroflow.env import DATA_DIR, ROOT, env
+from heteroflow.settings.logs import LOG_FORMAT as LOG_FORMAT
+from heteroflow.settings.logs import LOGGING as LOGGING
 
 BASE_DIR = ROOT
 DEBUG = False
@@ -334,6 +336,12 @@ DEMO_WAIT_S = env.float("DEMO_WAIT_S", default=300.0)
 HETEROFLOW_USAGE_DIR = DATA_DIR / "usage"
 # How often a host's gateways say what waits in their usage files, and when one that fell silent is forgotten.
 USAGE_REPORT_PERIOD_S = env.float("USAGE_REPORT_PERIOD_S", default=10.0)
+# How often records are added up, how many at most in one run, and for how many days records and sums by hour
+# are kept after that (0 = for ever); sums by day stay.
+USAGE_TOTALS_PERIOD_S = env.float("USAGE_TOTALS_PERIOD_S", default=10.0)
+USAGE_TOTALS_RECORDS = env.int("USAGE_TOTALS_RECORDS", default=20_000)
+USAGE_RECORDS_KEEP_DAYS = env.int("USAGE_RECORDS_KEEP_DAYS", default=90)
+USAGE_HOURS_KEEP_DAYS = env.int("USAGE_HOURS_KEEP_DAYS", default=400)
 CARD_TIME_PERIOD_S = env.float("CARD_TIME_PERIOD_S", default=60.0)
 USAGE_HOST_KEEP_S = env.float("USAGE_HOST_KEEP_S", default=86400.0)
 
@@ -371,35 +379,3 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 HINTS_INLINE = False
-
-# `line` for people, `json` for what collects logs: one object a line.
-LOG_FORMAT = env.str("LOG_FORMAT", default="line")
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "filters": {
-        "mask": {"()": "apps.core.masking.MaskSecrets"},
-        "request": {"()": "apps.core.requests.AddRequestId"},
-        "short": {"()": "apps.core.requests.ShortenStrangersFaults"},
-    },
-    "formatters": {
-        "line": {"format": "%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s"},
-        "json": {"()": "apps.core.json_log.JsonLines"},
-    },
-    "handlers": {
-        "console": {
-            "class": "logging.StreamHandler",
-            "formatter": "json" if LOG_FORMAT == "json" else "line",
-            "filters": ["short", "mask", "request"],
-        }
-    },
-    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
-    "loggers": {
-        "celery": {"level": "WARNING"},
-        "axes": {"level": "WARNING"},
-        "django.channels.server": {"level": "WARNING"},
-        "uvicorn.access": {"level": "WARNING"},
-        "uvicorn.error": {"level": "WARNING"},
-        "django.request": {"level": "ERROR"},
-    },
-}

@@ -28,6 +28,7 @@ from apps.core.clock import utc_now
 from apps.files.models import FileRequest
 from apps.fleet.models import Duty
 from apps.streams.models import LogChunk
+from apps.usage.models import UsageRecord
 from apps.workloads.models import Task
 from tests import factories
 from tests.apps.upkeep.work import serving
@@ -108,6 +109,11 @@ def hold_a_card(now: datetime) -> None:
     factories.make_claim(task, node, incarnation="run-1", now=now - timedelta(hours=1), released_at=now)
 
 
+def add_up_a_record(now: datetime) -> None:
+    made = {"path": "/v1/completions", "ending": "completed", "http_status": 200, "prompt_tokens": 7}
+    UsageRecord.objects.create(request_id="counted-once", started_at=now, model="counted", **made)
+
+
 WORLD: dict[str, Callable[[datetime], None]] = {
     "scheduling.place": wait_for_a_place,
     "recovery.sweep": wait_for_a_rebuild,
@@ -119,6 +125,7 @@ WORLD: dict[str, Callable[[datetime], None]] = {
     "files.tidy": keep_an_old_file,
     "scaling.idle": let_one_idle,
     "usage.card_time": hold_a_card,
+    "usage.totals": add_up_a_record,
 }
 
 

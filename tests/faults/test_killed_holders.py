@@ -63,6 +63,10 @@ DONE = {
         "SELECT coalesce(sum(card_ms), 0) FROM usage_cardtime WHERE group_name = 'counted'",
         HOUR_MS,
     ),
+    "usage.totals": (
+        "SELECT coalesce(sum(prompt_tokens), 0) FROM usage_usagetotal WHERE model = 'counted'",
+        2 * 7,  # by hour and by day
+    ),
 }
 
 

@@ -1,16 +1,23 @@
-"""Usage records, how far each journal was read, what waits where. Written by the flusher alone (GW-12).
-Card time, written by its loop (GW-18)."""
+"""Usage: its page with bars and sums, records, how far each journal was read, what waits where (GW-12). The
+flusher and the loops alone write them. Card time (GW-18)."""
+
+from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.urls import path
 from django.utils import formats
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from apps.console.admin.base import ReadOnlyAdmin
+from apps.core.clock import utc_now
+from apps.tenants.models import Tenant
+from apps.tenants.scope import viewer_of
 from apps.usage.card_times import write_csv
-from apps.usage.models import CardTime, UsageFile, UsageHost, UsageRecord
+from apps.usage.models import CardTime, UsageFile, UsageHost, UsageRecord, UsageTotal
+from apps.usage.overview import PeriodForm, build_usage
 
 
 @admin.register(UsageRecord)
@@ -32,6 +39,39 @@ class UsageRecordAdmin(ReadOnlyAdmin):
     list_filter = ["ending", "http_status", "stream", "estimated"]
     search_fields = ["request_id", "tenant_slug", "member", "model", "key_prefix", "task_id"]
     date_hierarchy = "started_at"
+
+
+@admin.register(UsageTotal)
+class UsageTotalAdmin(ReadOnlyAdmin):
+    """Sums of records by hour and day."""
+
+    list_display = [
+        "began_at",
+        "span",
+        "tenant_slug",
+        "member",
+        "key_prefix",
+        "model",
+        "requests",
+        "failed",
+        "prompt_tokens",
+        "completion_tokens",
+    ]
+    list_filter = ["span"]
+    search_fields = ["tenant_slug", "member", "model", "key_prefix", "key_id", "group_id"]
+    date_hierarchy = "began_at"
+
+    def get_urls(self) -> list[Any]:
+        page = path("overview/", self.guarded(self.overview), name="usage_usagetotal_overview")
+        return [page, *super().get_urls()]
+
+    def overview(self, request: HttpRequest) -> HttpResponse:
+        """Requests and tokens of all tenants, or of one, over some days."""
+        now = utc_now()
+        tenants = list(Tenant.objects.order_by("name").values_list("slug", "name"))
+        form = PeriodForm(request.GET.dict(), today=now.date(), tenants=tenants)
+        found = build_usage(viewer_of(request.user), form, now)
+        return self.show(request, "console/usage.html", _("Usage"), opts=None, form=form, usage=found)
 
 
 @admin.register(UsageFile)

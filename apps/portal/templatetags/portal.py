@@ -55,6 +55,12 @@ def nearest_refusal(service: Mapping[str, Any]) -> str:
 
 
 @register.filter
+def count(number: int) -> str:
+    """A number of things, its thousands apart."""
+    return formats.number_format(number, 0, force_grouping=True)
+
+
+@register.filter
 def hours(seconds: float) -> str:
     """Seconds as hours with two places, as bills have them."""
     return formats.number_format(seconds / 3600, 2)

@@ -5,10 +5,12 @@ from typing import Any
 
 from rest_framework import serializers
 
-from apps.core.errors import FieldError, Invalid
+from apps.core.errors import FieldError, Invalid, Value
+from apps.usage.period import settle_days
+from apps.usage.sums import By, Only
 
-LONGEST_DAYS = 366
-USUAL_DAYS = 30
+HOURLY_DAYS = 8
+ONLY = ("tenant", "member", "key", "model")
 
 
 class DaysQuery(serializers.Serializer[Any]):
@@ -26,17 +28,50 @@ def read_days(params: Any, today: date) -> tuple[date, date]:
     """(first, last). Raises Invalid 400 for what is no day, days in the wrong order, or too many."""
     query = DaysQuery(data=params)
     query.is_valid(raise_exception=True)
-    last: date = query.validated_data.get("to") or today
-    earliest = date.min + timedelta(days=LONGEST_DAYS)
-    usual = max(last, earliest) - timedelta(days=USUAL_DAYS - 1)
-    first: date = query.validated_data.get("from") or usual
-    if not 0 <= (last - first).days < LONGEST_DAYS:
-        bounds: dict[str, Any] = {
-            "min": (max(last, earliest) - timedelta(days=LONGEST_DAYS - 1)).isoformat(),
-            "max": last.isoformat(),
-        }
+    return settle_days(query.validated_data.get("from"), query.validated_data.get("to"), today)
+
+
+class ExportQuery(DaysQuery):
+    """Which of them: all in sight where nothing is said."""
+
+    tenant = serializers.CharField(max_length=50, required=False, help_text="its slug")
+    member = serializers.CharField(max_length=150, required=False, help_text="a user name")
+    key = serializers.CharField(max_length=40, required=False, help_text="its id")
+    model = serializers.CharField(max_length=200, required=False)
+
+
+class UsageQuery(ExportQuery):
+    by = serializers.ChoiceField(
+        choices=[by.value for by in By],
+        required=False,
+        help_text="`model` without it; `hour`: 8 days at most",
+    )
+
+
+def read_usage(query_class: type[ExportQuery], params: Any, today: date) -> tuple[date, date, Only, By]:
+    """What is asked for. Raises Invalid 400."""
+    first, last = read_days(params, today)
+    query = query_class(data=params)
+    query.is_valid(raise_exception=True)
+    given = query.validated_data
+    by = By(given.get("by", By.MODEL))
+    if by is By.HOUR and (last - first).days >= HOURLY_DAYS:
+        earliest = last - timedelta(days=HOURLY_DAYS - 1)
+        bounds: dict[str, Value] = {"min": earliest.isoformat(), "max": last.isoformat()}
         raise Invalid([FieldError("from", "out_of_range", first.isoformat(), bounds)])
-    return first, last
+    return first, last, Only(**{name: given[name] for name in ONLY if name in given}), by
+
+
+class UseShape(serializers.Serializer[Any]):
+    value = serializers.CharField(help_text="a model, key id, user name, group id, tenant, or its beginning")
+    key_prefix = serializers.CharField(help_text="by key: of the value that was used; else empty")
+    requests = serializers.IntegerField()
+    failed = serializers.IntegerField(help_text="those that did not complete")
+    estimated = serializers.IntegerField(help_text="those whose tokens the engine did not report")
+    prompt_tokens = serializers.IntegerField()
+    completion_tokens = serializers.IntegerField()
+    cached_tokens = serializers.IntegerField()
+    duration_ms = serializers.IntegerField(help_text="of all requests together")
 
 
 class GroupTimeShape(serializers.Serializer[Any]):

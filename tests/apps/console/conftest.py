@@ -11,10 +11,10 @@ from apps.catalog.models import CatalogModel
 from apps.core.models import AuditEntry, Lease, PublishedVersion, TickRun
 from apps.files.models import FileRequest
 from apps.fleet.models import Port
-from apps.routing.models import GatewayLoad, InferenceEndpoint, ModelRoute
+from apps.routing.models import ExternalEngine, GatewayLoad, InferenceEndpoint, ModelRoute
 from apps.streams.models import LogChunk
 from apps.tenants.models import User
-from apps.usage.models import CardTime, UsageFile, UsageHost, UsageRecord
+from apps.usage.models import CardTime, UsageFile, UsageHost, UsageRecord, UsageTotal
 from apps.workloads.models import Event, GroupWarning, Loan, Reservation
 from tests import factories
 from tests.factories import NOW
@@ -75,6 +75,8 @@ def full(operator: User) -> dict[str, Any]:
     UsageRecord.objects.create(
         request_id="r-1", started_at=NOW, path="/v1/chat/completions", ending="completed", http_status=200
     )
+    ExternalEngine.objects.create(name="elsewhere", url="https://engine.example", api_key="very-secret-value")
+    UsageTotal.objects.create(span="day", began_at=NOW, tenant_slug=tenant.slug, model="m", requests=1)
     UsageFile.objects.create(name="u-1.ndjson", offset=10)
     CardTime.objects.create(
         day=NOW.date(),

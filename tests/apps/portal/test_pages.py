@@ -152,19 +152,20 @@ def test_usage_sums_by_model_of_today_and_of_this_tenant(page: Client, tenant: T
     use(tenant, member, started_at=utc_now() - timedelta(days=2), prompt_tokens=900)
     use(tenant, factories.make_member(tenant), prompt_tokens=700)  # a colleague's
     use(factories.make_tenant(), member, prompt_tokens=800)
-    context = page.get(reverse("portal:usage")).context
-    (only,) = context["uses"]
+    today = utc_now().date().isoformat()
+    shown = page.get(reverse("portal:usage"), {"from": today, "to": today}).context["usage"]
+    (only,) = [line.use for line in shown["lines"]]
     assert (only.requests, only.failed, only.prompt_tokens, only.completion_tokens) == (2, 1, 11, 7)
 
 
 def test_usage_of_nothing_is_said_not_counted(page: Client) -> None:
-    assert "No request yet today" in page.get(reverse("portal:usage")).content.decode()
+    assert "No request in these days" in page.get(reverse("portal:usage")).content.decode()
 
 
 def test_an_owner_sees_the_usage_of_all(tenant: Tenant, member: User) -> None:
     use(tenant, member, prompt_tokens=10)
     owner = browser(factories.make_member(tenant, Role.OWNER))
-    assert owner.get(reverse("portal:usage")).context["prompt_tokens"] == 10
+    assert owner.get(reverse("portal:usage")).context["usage"]["whole"].prompt_tokens == 10
 
 
 def test_playground_offers_models_and_a_short_lived_key(page: Client, service: object) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.conf import settings
@@ -329,9 +330,10 @@ def test_language_and_time_zone_are_kept_and_used(member):
     member.refresh_from_db()
     assert (member.language, member.time_zone) == ("zh-hans", "Asia/Shanghai")
     elsewhere = browser(member.username)
-    answer = elsewhere.get("/usage/", headers={"accept-language": "en"})
+    answer = elsewhere.get("/account/", headers={"accept-language": "en"})
     assert answer.headers["Content-Language"] == "zh-hans"
-    assert b"CST" in answer.content  # the day begins at midnight of Shanghai
+    began = SignedIn.objects.latest("pk").created_at.astimezone(ZoneInfo("Asia/Shanghai"))
+    assert f">{began:%Y-%m-%d %H:%M}<" in answer.content.decode()  # as clocks in Shanghai have it
     client, _ = program(member.username)
     refused = client.get("/api/v1/tenants/ten-aaaaaaaaaaaaaaaa")
     assert not refused.json()["detail"].isascii()
