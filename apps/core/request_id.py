@@ -4,8 +4,8 @@ Owns the variable and which ids of callers are fit to be carried on. Imports no 
 before it.
 """
 
+import os
 import re
-import uuid
 from contextvars import ContextVar
 
 from apps.core.masking import mask
@@ -17,6 +17,6 @@ _FIT = re.compile(r"[A-Za-z0-9._-]{8,40}")
 def carry_on(offered: str) -> str:
     """A fresh id, which no two requests share; it begins with the caller's own where that is harmless, so
     that one search finds a request in the logs of all parts. At most 64 characters."""
-    if _FIT.fullmatch(offered) and mask(offered) == offered:
-        return f"{offered}.{uuid.uuid4().hex[:16]}"
-    return f"req-{uuid.uuid4().hex}"
+    if offered and _FIT.fullmatch(offered) and mask(offered) == offered:
+        return f"{offered}.{os.urandom(8).hex()}"
+    return f"req-{os.urandom(16).hex()}"

@@ -24,7 +24,7 @@ async def test_a_call_is_counted_with_its_tokens_and_times(
     async with http.post(f"{gateway.url}/v1/chat/completions", json={**BODY, "stream": True}) as response:
         await response.read()
     (record,) = gateway.records()
-    assert value("requests_total", ending="completed", status="200") == calls + 1
+    await until(lambda: value("requests_total", ending="completed", status="200") == calls + 1)
     assert value("tokens_total", model=MODEL, kind="completion") == tokens + record.completion_tokens > tokens
     assert value("time_to_first_token_seconds_count", stream="yes") == first + 1
     assert value("in_flight", model=MODEL) == 0

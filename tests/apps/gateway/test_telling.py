@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from apps.gateway.plane.io.connection import Connection
 from apps.routing.load import Load
 from apps.usage.record import Ending
 from tests.apps.gateway.test_faults import ask, unused_port
@@ -127,7 +128,11 @@ async def test_it_waits_for_so_long_only(
 
 
 async def test_a_second_try_goes_by_the_present_table(
-    source: FakeSource, engine: MockEngine, http: aiohttp.ClientSession, tmp_path: Path
+    source: FakeSource,
+    engine: MockEngine,
+    http: aiohttp.ClientSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The replica of the first try hangs up after the other has left: that one gets no new call, though it
     stood in the table when the call came."""
@@ -138,18 +143,17 @@ async def test_a_second_try_goes_by_the_present_table(
         source.table = make_table(make_route(first, priority=0), make_route(second, priority=1))
         async with RunningGateway(source, tmp_path, **QUICK) as gateway:
             tables = gateway.app._tables
-            upstream = gateway.app._parts.upstream
-            post = upstream.post
+            heard = Connection.head
 
-            async def slow(replica: Any, *args: Any, **more: Any) -> Any:
+            async def slow(connection: Connection) -> None:
                 try:
-                    return await post(replica, *args, **more)
+                    await heard(connection)
                 finally:
-                    if replica.task_id == "task-a" and source.table.version == 1:
+                    if connection._pool.replica.task_id == "task-a" and source.table.version == 1:
                         source.table = make_table(make_route(gone), version=2)
                         await tables.refresh()
 
-            upstream.post = slow  # type: ignore[method-assign]
+            monkeypatch.setattr(Connection, "head", slow)
             status, _, _ = await ask(http, gateway, BODY)
         assert (status, left.seen) == (502, [])
 

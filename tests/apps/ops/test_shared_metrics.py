@@ -30,7 +30,10 @@ from pathlib import Path
 from apps.core import metric_slots
 metric_slots.share(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
 """
-GATEWAY = "from apps.gateway.plane.io import meters; meters.count_turned_away(401); meters.enter('m')\n"
+GATEWAY = (
+    "from apps.gateway.plane.io import meters; meters.count_turned_away(401)\n"
+    "meters.enter('m'); meters.flush()\n"
+)
 API = "from apps.core import request_metrics; request_metrics.REQUESTS.labels('GET', 'x', '2xx').inc()\n"
 
 

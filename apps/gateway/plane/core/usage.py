@@ -5,6 +5,7 @@ says 0 is billed 0.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -105,8 +106,7 @@ def settle(
         member=facts.member,
         key_id=facts.key_id,
         key_prefix=facts.key_prefix,
-        # PostgreSQL takes no NUL in text, and a refused name can be anything, a key by mistake, too.
-        model=mask(facts.model.replace("\x00", ""))[:MAX_NAME_CHARS],
+        model=_named(facts.model),
         route_id=facts.route_id,
         group_id=facts.group_id,
         task_id=facts.task_id,
@@ -119,6 +119,12 @@ def settle(
         ttft_ms=facts.ttft_ms,
         duration_ms=duration_ms,
     )
+
+
+@lru_cache(maxsize=1024)
+def _named(model: str) -> str:
+    """PostgreSQL takes no NUL in text, and a refused name can be anything, a key by mistake, too."""
+    return mask(model.replace("\x00", ""))[:MAX_NAME_CHARS]
 
 
 def _count(value: Any) -> int | None:

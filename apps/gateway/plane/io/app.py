@@ -148,6 +148,7 @@ class GatewayApp:
         if self._teller is not None:
             await self._teller.leave()
         await self._touch()
+        meters.flush()
         self._journal.retry()
         self._journal.close()
         if self._flusher is not None:
@@ -173,6 +174,7 @@ class GatewayApp:
                 await self._touch()
 
     def _measure(self) -> None:
+        meters.flush()
         table = self._tables.current
         meters.note_table(None if table is None else table.version, self._tables.age_s())
         meters.note_journal(self._journal.waiting, self._journal.lost - self._told_lost)

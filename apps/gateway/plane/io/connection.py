@@ -31,7 +31,7 @@ class Unreachable(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """`send`, `head`, `pump`, then `close`, which keeps it only if the response was read to its end.
+    """`post`, `head`, `pump` or `whole`, then `close`, which keeps it only if all was read to its end.
 
     Of the head `status`, `content_type` and `retry_after` are kept. `reused`: it has served before.
     """
@@ -97,6 +97,11 @@ class Connection(asyncio.Protocol):
     def closed(self) -> bool:
         return self._lost or self._transport is None or self._transport.is_closing()
 
+    def post(self, path: str, headers: bytes, body: bytes) -> None:
+        """Begins a request with a JSON body; `headers` are whole further lines."""
+        head = self._pool.head("POST", path)
+        self.send(b"%b%bContent-Length: %d\r\n\r\n" % (head, headers, len(body)), body)
+
     def send(self, head: bytes, body: bytes) -> None:
         """Begins a request; `head` with its blank line."""
         transport = self._transport
@@ -112,9 +117,14 @@ class Connection(asyncio.Protocol):
     async def head(self) -> None:
         """Waits for the head of the response. Raises Unreachable, or CallError 502 for what isn't HTTP."""
         if not self._headed and self._fault is None:
-            await self._wait()
+            self._waiter = self._loop.create_future()
+            await self._waiter
         if not self._headed and self._fault is not None:
             raise self._fault
+
+    def whole(self) -> bytes | None:
+        """The body, if all of it is there already."""
+        return self._gather() if self._ended and not self._enough else None
 
     async def pump(self, take: Take) -> None:
         """Hands the body over as it comes, until its end or `stop`.
@@ -130,7 +140,8 @@ class Connection(asyncio.Protocol):
                 raise self._fault
             else:
                 self._take = take
-                owed = await self._wait()
+                self._waiter = self._loop.create_future()
+                owed = await self._waiter
             if owed is not None:
                 await owed
 
@@ -161,18 +172,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def _wait(self) -> Awaitable[None] | None:
-        waiter = self._waiter = self._loop.create_future()
-        try:
-            owed: Awaitable[None] | None = await waiter
-            return owed
-        finally:
-            self._take = self._waiter = None
-
     def _wake(self, owed: Awaitable[None] | None) -> None:
-        self._take = None
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(owed)
+        waiter, self._waiter, self._take = self._waiter, None, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(owed)
 
     def _gather(self) -> bytes:
         pieces = self._pieces
@@ -240,8 +243,9 @@ class Connection(asyncio.Protocol):
             try:
                 owed = take(self._gather())
             except Exception as error:
-                if self._waiter is not None and not self._waiter.done():
-                    self._waiter.set_exception(error)
+                waiter, self._waiter = self._waiter, None
+                if waiter is not None and not waiter.done():
+                    waiter.set_exception(error)
                 return
             if owed is not None:
                 self._wake(owed)

@@ -168,11 +168,23 @@ class Exchange:
             self._parts.choosing.succeeded(choice)
 
     async def _post(self, choice: Choice, *, ask_usage: bool, fresh: bool) -> Connection:
+        upstream, replica = self._parts.upstream, choice.replica
         body = build_upstream_body(self._call, self._served_name, ask_usage=ask_usage)
         headers = b"X-Request-ID: %b\r\n%b" % (self._facts.request_id.encode(), self.carried)
-        response = self._response = await self._parts.upstream.post(
-            choice.replica, self._call.path, body, headers=headers, fresh=fresh
-        )
+        response = None if fresh else upstream.kept(replica)
+        if response is not None:
+            self._response = response
+            response.post(self._call.path, headers, body)
+            try:
+                await response.head()
+                return response
+            except Unreachable:
+                # It was ended by the other side while this was on its way, which says nothing against the
+                # replica: where no byte came back it is sent once more on a new one.
+                self._close()
+        self._response = response = await upstream.connect(replica)
+        response.post(self._call.path, headers, body)
+        await response.head()
         return response
 
     def _close(self) -> None:
@@ -197,9 +209,12 @@ class Exchange:
             await self._pass_whole(response)
 
     async def _pass_whole(self, response: Connection) -> None:
-        await response.pump(self._gather)
+        body = response.whole()
+        if body is None:
+            await response.pump(self._gather)
+            body = b"".join(self._pieces)
         self._facts.ttft_ms = self._settlement.elapsed_ms()
-        answer = await self._parse(b"".join(self._pieces))
+        answer = await self._parse(body)
         self._facts.usage, self._facts.delivered = answer.usage, answer.text_tokens
         self._settle(Ending.COMPLETED, 200)
         self._expect_caller()

@@ -3,9 +3,10 @@
 Owns the metrics and how they are labelled. Labels are closed sets, and the names of models that a route
 was found for: never a tenant, key, member or replica, and never a name as a caller sent it. Gauges are set
 here by hand instead of being asked at the scrape, so that several processes can share one folder of values
-(PROMETHEUS_MULTIPROC_DIR).
+(PROMETHEUS_MULTIPROC_DIR). What every call counts is gathered in plain numbers and given to them each second.
 """
 
+from bisect import bisect_left
 from functools import cache
 from typing import Any
 
@@ -66,9 +67,6 @@ def _child(metric: Any, *labels: str) -> Any:
     return metric.labels(*labels)
 
 
-_tokens = ("prompt", "completion", "cached")
-
-
 def label_of(model: str) -> str:
     """The label of a model that a route was found for; bounded by MODELS_MAX a process."""
     if model in _named:
@@ -79,19 +77,74 @@ def label_of(model: str) -> str:
     return model
 
 
+class _Times:
+    """Seconds by bucket since they were last given to their metric."""
+
+    def __init__(self, metric: Histogram) -> None:
+        self._metric = metric
+        self._counts: dict[str, list[int]] = {}
+        self._sums: dict[str, float] = {}
+
+    def add(self, label: str, seconds: float) -> None:
+        counts = self._counts.get(label)
+        if counts is None:
+            counts = self._counts[label] = [0] * (len(SECONDS) + 1)
+        counts[bisect_left(SECONDS, seconds)] += 1
+        self._sums[label] = self._sums.get(label, 0.0) + seconds
+
+    def give(self) -> None:
+        for label, counts in self._counts.items():
+            # `observe` takes one value at a time and would cost each call what is spared here.
+            child = _child(self._metric, label)
+            child._sum.inc(self._sums[label])
+            for bucket, count in zip(child._buckets, counts, strict=True):
+                if count:
+                    bucket.inc(count)
+        self._counts.clear()
+        self._sums.clear()
+
+
+_ended: dict[tuple[str, int], int] = {}
+_spent: dict[tuple[str, str], int] = {}
+_flying: dict[str, int] = {}
+_moved: set[str] = set()
+_first, _duration = _Times(FIRST), _Times(DURATION)
+
+
 def count_call(entry: UsageEntry) -> None:
-    """A call that left a record."""
-    _child(CALLS, entry.ending.value, str(entry.http_status)).inc()
+    """A call that left a record; `flush` gives it to the metrics."""
+    ending = (entry.ending.value, entry.http_status)
+    _ended[ending] = _ended.get(ending, 0) + 1
     stream = "yes" if entry.stream else "no"
-    _child(DURATION, stream).observe(entry.duration_ms / 1000)
+    _duration.add(stream, entry.duration_ms / 1000)
     if entry.ttft_ms is not None:
-        _child(FIRST, stream).observe(entry.ttft_ms / 1000)
-    if entry.ending not in (Ending.REFUSED, Ending.NO_BACKEND) and entry.route_id:
-        model = label_of(entry.model)
-        counts = (entry.prompt_tokens, entry.completion_tokens, entry.cached_tokens)
-        for kind, count in zip(_tokens, counts, strict=True):
+        _first.add(stream, entry.ttft_ms / 1000)
+    if entry.route_id and entry.ending not in (Ending.REFUSED, Ending.NO_BACKEND):
+        model = entry.model
+        for kind, count in (
+            ("prompt", entry.prompt_tokens),
+            ("completion", entry.completion_tokens),
+            ("cached", entry.cached_tokens),
+        ):
             if count:
-                _child(TOKENS, model, kind).inc(count)
+                _spent[model, kind] = _spent.get((model, kind), 0) + count
+
+
+def flush() -> None:
+    """Gives the metrics what was counted since: each second, since it costs more than to count."""
+    for (ending, status), count in _ended.items():
+        _child(CALLS, ending, str(status)).inc(count)
+    for (model, kind), count in _spent.items():
+        _child(TOKENS, label_of(model), kind).inc(count)
+    _ended.clear()
+    _spent.clear()
+    _first.give()
+    _duration.give()
+    for model in _moved:
+        change = _flying.pop(model, 0)
+        if change:
+            _child(IN_FLIGHT, label_of(model)).inc(change)
+    _moved.clear()
 
 
 def count_turned_away(status: int) -> None:
@@ -101,11 +154,13 @@ def count_turned_away(status: int) -> None:
 
 def enter(model: str) -> None:
     """A call goes to a replica; `leave` must follow."""
-    _child(IN_FLIGHT, label_of(model)).inc()
+    _flying[model] = _flying.get(model, 0) + 1
+    _moved.add(model)
 
 
 def leave(model: str) -> None:
-    _child(IN_FLIGHT, label_of(model)).dec()
+    _flying[model] = _flying.get(model, 0) - 1
+    _moved.add(model)
 
 
 def count_upstream(kind: str) -> None:

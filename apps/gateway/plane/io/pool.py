@@ -19,14 +19,13 @@ from apps.routing.table import Replica
 
 
 class Pool:
-    """`replica` is the newest word of the table on it; `heads` are the first lines of its requests by method
-    and path."""
+    """`replica` is the newest word of the table on it."""
 
-    __slots__ = ("_config", "_idle", "_lent", "_loop", "_retired", "heads", "replica")
+    __slots__ = ("_config", "_heads", "_idle", "_lent", "_loop", "_retired", "replica")
 
     def __init__(self, replica: Replica, config: GatewayConfig) -> None:
         self.replica = replica
-        self.heads: dict[str, bytes] = {}
+        self._heads: dict[tuple[str, str], bytes] = {}
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._idle: list[Connection] = []
@@ -40,9 +39,16 @@ class Pool:
         if _way(replica) != _way(self.replica):
             return False
         if replica != self.replica:
-            self.heads.clear()
+            self._heads.clear()
         self.replica = replica
         return True
+
+    def head(self, method: str, path: str) -> bytes:
+        """The first lines of a request, each with its end; what is the same in all calls."""
+        head = self._heads.get((method, path))
+        if head is None:
+            head = self._heads[method, path] = _build_head(self.replica, method, path)
+        return head
 
     def take(self) -> Connection | None:
         """A kept connection that nobody else uses."""
@@ -152,3 +158,19 @@ def _way(replica: Replica) -> tuple[object, ...]:
 @lru_cache(maxsize=1)
 def _public_context() -> ssl.SSLContext:
     return ssl.create_default_context()
+
+
+def _build_head(replica: Replica, method: str, path: str) -> bytes:
+    at = replica if replica.door is None else replica.door
+    host = f"[{at.host}]" if ":" in at.host else at.host
+    lines = [
+        f"{method} {replica.path_prefix}{path} HTTP/1.1",
+        f"Host: {host}:{at.port}",
+        "Accept-Encoding: identity",
+        "User-Agent: heteroflow-gateway",
+    ]
+    if method == "POST":
+        lines.append("Content-Type: application/json")
+    if replica.engine_key:
+        lines.append(f"Authorization: Bearer {replica.engine_key}")
+    return "".join(f"{line}\r\n" for line in lines).encode("latin-1")

@@ -43,6 +43,8 @@ class Settlement:
         self._journal.append(entry)
         meters.count_call(entry)
         level = logging.DEBUG if ending is Ending.COMPLETED else logging.INFO
+        if not log.isEnabledFor(level):
+            return
         log.log(
             level,
             "call %s key=%s path=%s task=%s ended %s status=%d after %d ms",

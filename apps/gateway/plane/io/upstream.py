@@ -37,17 +37,13 @@ class Upstream:
             pool.close()
         self._pools.clear()
 
-    async def post(
-        self, replica: Replica, path: str, body: bytes, *, headers: bytes = b"", fresh: bool = False
-    ) -> Connection:
-        """Sends a request and waits for the head of its response, without a limit of its own.
+    def kept(self, replica: Replica) -> Connection | None:
+        """A connection that has served before, if there is one. Its caller closes what it gets."""
+        return self._pool(replica).take()
 
-        `headers`: whole further lines; `fresh` takes a new connection. Its caller closes what it gets. Raises
-        Unreachable, or CallError 502 for what isn't HTTP.
-        """
-        pool = self._pool(replica)
-        head = pool.heads.get(path) or _keep_head(pool, "POST", path)
-        return await _ask(pool, b"%b%bContent-Length: %d\r\n\r\n" % (head, headers, len(body)), body, fresh)
+    async def connect(self, replica: Replica) -> Connection:
+        """A new one. Its caller closes what it gets. Raises Unreachable."""
+        return await self._pool(replica).connect()
 
     async def get(self, replica: Replica, path: str, timeout_s: float) -> tuple[int, bytes]:
         """Status and body of a small answer. Raises Unreachable, TimeoutError or CallError 502; that of a
@@ -55,7 +51,7 @@ class Upstream:
         limit, body = self._config.big_body_bytes, bytearray()
         async with asyncio.timeout(timeout_s):
             pool = self._pool(replica)
-            response = await _ask(pool, _build_head(replica, "GET", path) + b"\r\n", b"", fresh=False)
+            response = await pool.connect()  # seldom asked, so none is kept for it
 
             def take(piece: bytes) -> None:
                 body.extend(piece[: limit - len(body)])
@@ -63,6 +59,8 @@ class Upstream:
                     response.stop()
 
             try:
+                response.send(pool.head("GET", path) + b"\r\n", b"")
+                await response.head()
                 await response.pump(take)
                 return response.status, bytes(body)
             finally:
@@ -120,45 +118,3 @@ class Upstream:
         while True:
             await asyncio.sleep(self._config.keepalive_s / 4)
             self._pools = {slot: pool for slot, pool in self._pools.items() if pool.prune()}
-
-
-async def _ask(pool: Pool, head: bytes, body: bytes, fresh: bool) -> Connection:
-    """A kept connection may have been ended by the other side while this was on its way; where no byte came
-    back it is sent once more on a new one, which says nothing against the replica."""
-    kept = None if fresh else pool.take()
-    if kept is not None:
-        try:
-            return await _send(kept, head, body)
-        except Unreachable:
-            pass
-    return await _send(await pool.connect(), head, body)
-
-
-async def _send(connection: Connection, head: bytes, body: bytes) -> Connection:
-    connection.send(head, body)
-    try:
-        await connection.head()
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _keep_head(pool: Pool, method: str, path: str) -> bytes:
-    head = pool.heads[path] = _build_head(pool.replica, method, path) + b"Content-Type: application/json\r\n"
-    return head
-
-
-def _build_head(replica: Replica, method: str, path: str) -> bytes:
-    """The first lines of a request to a replica, each with its end of line; what is the same in all calls."""
-    at = replica if replica.door is None else replica.door
-    host = f"[{at.host}]" if ":" in at.host else at.host
-    lines = [
-        f"{method} {replica.path_prefix}{path} HTTP/1.1",
-        f"Host: {host}:{at.port}",
-        "Accept-Encoding: identity",
-        "User-Agent: heteroflow-gateway",
-    ]
-    if replica.engine_key:
-        lines.append(f"Authorization: Bearer {replica.engine_key}")
-    return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
