@@ -334,6 +334,7 @@ TEXTS: dict[str, Promise] = {
     "endpoint_without_port": _(
         "enable_api was asked for, but no port is mapped, so no endpoint was made; add one to task.ports."
     ),
+    "task_without_port": _("%(name)s has no port mapped, so no call is sent to it; add one to task.ports."),
     "route_not_created": _("The route of this service could not be made; add it under model routes."),
     "endpoint_not_created": _("The endpoint of this service could not be made; add it under endpoints."),
     "not_in_effect_yet": _("%(field)s is kept, but this version does not act on it yet."),

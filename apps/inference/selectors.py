@@ -22,7 +22,7 @@ from apps.tenants.scope import Viewer
 from apps.workloads.models import CardClaim, Claim, Event, Task, TaskGroup
 from apps.workloads.policy.moves import ENDED, is_wake_requested
 from apps.workloads.policy.qos import HeldCard, derive_qos
-from apps.workloads.selectors import engine_of, is_pipeline, template_of
+from apps.workloads.selectors import engine_of, is_pipeline, template_of, unreachable_tasks
 from apps.workloads.services import Act
 
 Params = Mapping[str, Any]
@@ -266,6 +266,8 @@ def _warnings(group: TaskGroup) -> list[dict[str, Any]]:
         "schedule_window": bool(group.schedule_window.get("enabled")),
     }
     found += [tell("not_in_effect_yet", {"field": name}) for name, on in waiting.items() if on]
+    if group.routes.all():
+        found += [tell("task_without_port", {"name": task.name}) for task in unreachable_tasks(group)[:5]]
     return [warning for warning in found if warning is not None]
 
 

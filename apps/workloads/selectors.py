@@ -254,6 +254,11 @@ def ready_replicas() -> list[ReadyReplica]:
     ]
 
 
+def unreachable_tasks(group: TaskGroup) -> list[Task]:
+    """Those that run but have no port, so that no call can be sent to them (GW-03); from `group.tasks`."""
+    return [task for task in group.tasks.all() if task.state == State.RUNNING and not task.ports]
+
+
 def dozing_groups() -> set[int]:
     """Groups with a replica that has left the routes to sleep and may still be called back (SLEEP-06)."""
     dozing = Task.objects.filter(state=State.DRAINING, phase=Phase.READY).exclude(desired=Desired.STOP)

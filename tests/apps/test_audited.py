@@ -66,7 +66,12 @@ SENT: dict[tuple[str, str], Any] = {
         "target_path": "/zebra/deep",
     },
     ("DELETE", "api/v1/file-requests/<str:request_id>"): {},
+    ("POST", "api/v1/model-routes"): lambda e: {"group_id": e.id_of("group"), "model_name": "alias"},
     ("PUT", "api/v1/model-routes/<slug:route_id>"): {"weight": 7},
+    ("DELETE", "api/v1/model-routes/<slug:route_id>"): {},
+    ("POST", "api/v1/external-engines"): {"name": "far", "url": "https://93.184.216.34"},
+    ("PUT", "api/v1/external-engines/<slug:engine_id>"): {"name": "other"},
+    ("DELETE", "api/v1/external-engines/<slug:engine_id>"): {},
     ("PUT", "api/v1/gateway/endpoints/<slug:endpoint_id>"): {"name": "other"},
     ("DELETE", "api/v1/gateway/endpoints/<slug:endpoint_id>"): {},
     ("POST", "api/v1/models"): {"name": "fresh", "path": "/m", "image": "llama.cpp:server"},
@@ -115,7 +120,14 @@ SENT: dict[tuple[str, str], Any] = {
 CHANGES_NOTHING = {("POST", "api/v1/auth/token/refresh")}
 ELSEWHERE = ("api/v1/alerts", "api/v1/webhooks", "agent/")
 # Who acts, where the estate's owner may not or must not be the one.
-BY_OPERATOR = ("api/v1/tenants", "api/v1/nodes", "api/v1/models", "api/v1/join-tokens", "api/v1/users")
+BY_OPERATOR = (
+    "api/v1/external-engines",
+    "api/v1/join-tokens",
+    "api/v1/models",
+    "api/v1/nodes",
+    "api/v1/tenants",
+    "api/v1/users",
+)
 BY_NOBODY = ("api/v1/auth/", "join/", "new-password/", "sign-in/")
 
 

@@ -15,9 +15,9 @@ from apps.tenants.scope import viewer_of
 
 
 class ExternalEngineForm(forms.ModelForm):
-    """An empty key keeps the present one."""
+    """The key goes in and never comes out: it is no field of the row here, which is read without it."""
 
-    api_key = forms.CharField(
+    key = forms.CharField(
         label=_("API key"),
         required=False,
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}),
@@ -26,14 +26,7 @@ class ExternalEngineForm(forms.ModelForm):
 
     class Meta:
         model = ExternalEngine
-        fields = ["name", "url", "engine_model", "api_key"]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.initial.pop("api_key", None)
-
-    def _post_clean(self) -> None:
-        """The row's own key is not what was typed: the service gets that, and judges all of it."""
+        fields = ["name", "url", "engine_model"]
 
 
 @admin.register(ExternalEngine)
@@ -58,8 +51,8 @@ class ExternalEngineAdmin(OperatorAdmin):
     def save_model(self, request: HttpRequest, obj: ExternalEngine, form: Any, change: Any) -> None:
         given, actor = form.cleaned_data, viewer_of(request.user)
         body = {name: given[name] for name in ("name", "url", "engine_model")}
-        if given["api_key"]:
-            body["api_key"] = given["api_key"]
+        if given["key"]:
+            body["api_key"] = given["key"]
         if change:
             services.update_external_engine(actor=actor, engine=obj, body=body)
         else:

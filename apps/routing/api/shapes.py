@@ -21,6 +21,9 @@ class RouteShape(RouteOfGroupShape):
     group_id = serializers.CharField(allow_null=True, help_text="null: it leads to an external engine")
     external = serializers.CharField(allow_null=True, help_text="the external engine's name")
     tenant = serializers.CharField()
+    warnings = serializers.ListField(
+        child=serializers.CharField(), help_text="what runs behind it and gets no call, and why"
+    )
 
 
 class RouteBody(serializers.Serializer):

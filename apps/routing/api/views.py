@@ -8,7 +8,7 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.core import scopes
+from apps.core import scopes, texts
 from apps.core.bodies import body_of
 from apps.core.clock import utc_now
 from apps.routing import selectors, services
@@ -16,17 +16,21 @@ from apps.routing.api import shapes
 from apps.routing.describing import describe_endpoint, describe_route
 from apps.routing.models import InferenceEndpoint, ModelRoute
 from apps.tenants.scope import viewer_of
-from apps.workloads.selectors import engine_of
+from apps.workloads.selectors import engine_of, unreachable_tasks
+
+_WARNINGS_MAX = 5
 
 
 def _show_route(route: ModelRoute) -> dict[str, Any]:
     group, external = route.group, route.external
     first = None if group is None else next(iter(group.tasks.all()), None)
     engine = engine_of(first) if first else ""
+    skipped = [] if group is None else unreachable_tasks(group)
     return describe_route(route, engine) | {
         "group_id": None if group is None else group.public_id,
         "external": None if external is None else external.name,
         "tenant": route.tenant.slug,
+        "warnings": [texts.say("task_without_port", {"name": task.name}) for task in skipped[:_WARNINGS_MAX]],
     }
 
 

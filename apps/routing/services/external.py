@@ -32,7 +32,8 @@ def create_external_engine(
     values = _read(actor, body, whole=True, resolve=resolve)
     with _unique(values), transaction.atomic():
         engine = ExternalEngine.objects.create(**values)
-        _note(actor, "create_external_engine", engine, after=_shown(values))
+        hidden = {"api_key": audit.HIDDEN} if "api_key" in values else {}
+        _note(actor, "create_external_engine", engine, after=values | hidden)
     return engine
 
 
@@ -50,15 +51,19 @@ def update_external_engine(
     values = _read(actor, body, whole=False, resolve=resolve)
     if values:
         with _unique(values), transaction.atomic():
-            present = ExternalEngine.objects.select_for_update().get(pk=engine.pk)
-            before, after = audit.changes(audit.picture(present, *values), values)
+            # The present key is not read: one that nothing opens any more can be replaced.
+            present = ExternalEngine.objects.select_for_update().defer("api_key").get(pk=engine.pk)
+            shown = {name: value for name, value in values.items() if name != "api_key"}
+            before, after = audit.changes(audit.picture(present, *shown), shown) if shown else ({}, {})
+            if "api_key" in values:
+                after["api_key"] = audit.HIDDEN
             for name, value in values.items():
                 setattr(present, name, value)
             present.save(update_fields=list(values))
             if after:
-                _note(actor, "change_external_engine", present, before=_shown(before), after=_shown(after))
+                _note(actor, "change_external_engine", present, before=before, after=after)
             versions.bump()
-        engine.refresh_from_db()
+        return present
     return engine
 
 
@@ -142,10 +147,6 @@ def _unique(values: dict[str, Any]) -> Iterator[None]:
     except IntegrityError:
         name = values.get("name", "")
         raise Conflict("name_taken", errors=[FieldError("name", "name_taken", name)], value=name) from None
-
-
-def _shown(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: audit.HIDDEN if name == "api_key" else value for name, value in values.items()}
 
 
 def _note(actor: Viewer, verb: str, engine: ExternalEngine, **values: Any) -> None:

@@ -56,6 +56,8 @@ def full(operator: User) -> dict[str, Any]:
     Event.objects.create(group=group, task=task, code="created", actor="x", to_state="pending", at=NOW)
     GroupWarning.objects.create(group=group, code="endpoint_without_port")
     ModelRoute.objects.create(tenant=tenant, model_name="tiny-model", group=group)
+    far = ExternalEngine.objects.create(name="far", url="https://far.example", api_key="very-secret-value")
+    ModelRoute.objects.create(tenant=tenant, model_name="far-model", external=far)
     InferenceEndpoint.objects.create(
         tenant=tenant, created_by=member, name="e", group=group, api_key=key, port=8000
     )

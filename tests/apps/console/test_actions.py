@@ -195,7 +195,7 @@ def test_stop_a_task_and_say_when_there_was_nothing_to_stop(
 def test_a_route_changes_by_the_service_and_its_rules_are_told(
     full: dict[str, Any], operator_client: Client
 ) -> None:
-    route = ModelRoute.objects.get()
+    route = ModelRoute.objects.get(external=None)
     page = reverse("admin:routing_modelroute_change", args=[route.pk])
     form = {"priority": "3", "weight": "40", "version": "v2", "balancing": "random", "active": "on"}
     before = versions.read()

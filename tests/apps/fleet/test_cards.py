@@ -101,3 +101,11 @@ def test_a_small_drift_is_no_change_and_an_answer_lost_is_one(old, new, total):
         assert changed
     else:
         assert not changed
+
+
+@pytest.mark.req("GW-07")
+def test_warm_cards_are_told_more_exactly_than_cool_ones(node):
+    told = (40, 44, 45, 69, 70, 71, 73, 72)
+    for number, (degrees, kept) in enumerate(zip(told, (40, 40, 45, 69, 69, 71, 73, 73), strict=True), 1):
+        beat(node, number, cards=[card(temperature_c=degrees)])
+        assert CardSample.objects.get().temperature_c == kept

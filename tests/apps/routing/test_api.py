@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from agent.contract.states import State
 from apps.core import versions
+from apps.core.models import AuditEntry
 from apps.core.secrets import sha256_hex
 from apps.fleet.models import Port
 from apps.routing.models import InferenceEndpoint, ModelRoute
 from apps.routing.services import create_endpoint, create_route
 from apps.tenants.models import ApiKey, Role, Tenant, User
 from apps.tenants.scope import viewer_of
+from apps.workloads.models import Task
 from tests import factories
 from tests.factories import NOW
 
@@ -61,14 +64,16 @@ def test_a_route_is_changed_where_something_is_sent(client: APIClient, route: Mo
         "group_id": route.group.public_id,
         "external": None,
         "tenant": route.tenant.slug,
+        "warnings": [],
     }
     assert versions.read() > before
-    changes = {"priority": 2, "balancing": "random", "active": False}
+    changes = {"priority": 2, "balancing": "engine_aware", "sticky": "user", "active": False}
     answer = client.put(f"{ROUTES}/{route.public_id}", changes).json()
     assert {name: answer[name] for name in changes} == changes
     assert answer["weight"] == 0
     assert client.get(f"{ROUTES}/{route.public_id}").json() == answer
     assert client.get(ROUTES).json()["items"] == [answer]
+    assert client.put(f"{ROUTES}/{route.public_id}", {"sticky": ""}).json()["sticky"] == ""
 
 
 @pytest.mark.req("GW-16", "SVC-08")
@@ -82,6 +87,7 @@ def test_a_route_is_changed_where_something_is_sent(client: APIClient, route: Mo
         ({"priority": -1}, "priority", "operators_only"),
         ({"priority": 10**12}, "priority", "out_of_range"),
         ({"balancing": "engine"}, "balancing", "not_a_choice"),
+        ({"sticky": "cookie"}, "sticky", "not_a_choice"),
         ({"version": ""}, "version", "blank"),
         ({"version": "x" * 51}, "version", "too_long"),
         ({"active": "yes"}, "active", "wrong_type"),
@@ -98,6 +104,65 @@ def test_what_a_route_refuses(
     assert [(e["field"], e["code"]) for e in answer.json()["errors"]] == [(field, code)]
     route.refresh_from_db()
     assert (route.weight, versions.read()) == (100, before)
+
+
+@pytest.mark.req("GW-16", "GW-03")
+def test_a_canary_is_one_more_route_and_goes_again(
+    client: APIClient, route: ModelRoute, member: User, tenant: Tenant
+) -> None:
+    other = factories.make_group(tenant, member, model_name="tiny-2")
+    before = versions.read()
+    body = {"group_id": other.public_id, "model_name": "tiny", "version": "v2", "weight": 5, "sticky": "key"}
+    answer = client.post(ROUTES, body)
+    assert answer.status_code == 201
+    made = answer.json()
+    assert {name: made[name] for name in body} == body
+    assert versions.read() > before
+    again = client.post(ROUTES, body)
+    assert (again.status_code, again.json()["code"]) == (409, "route_exists")
+    assert client.post(ROUTES, {"group_id": other.public_id}).json()["model_name"] == "tiny-2"
+    before = versions.read()
+    assert client.delete(f"{ROUTES}/{made['id']}").status_code == 204
+    assert client.delete(f"{ROUTES}/{made['id']}").status_code == 404
+    assert versions.read() > before
+    assert ModelRoute.objects.filter(model_name="tiny").get() == route
+    verbs = list(AuditEntry.objects.order_by("pk").values_list("verb", flat=True))
+    assert verbs == ["create_route", "create_route", "delete_route"]
+
+
+@pytest.mark.req("GW-16", "TEN-04")
+def test_a_route_leads_to_one_group_that_its_maker_manages(
+    client: APIClient, api_client: Clients, route: ModelRoute, tenant: Tenant
+) -> None:
+    own, group_id = route.group, factories.make_group().public_id
+    assert own is not None
+    for body, status in (
+        ({}, 400),
+        ({"model_name": "m"}, 400),
+        ({"group_id": own.public_id, "external_id": "ext-aaaaaaaaaaaaaaaa", "model_name": "m"}, 400),
+        ({"group_id": own.public_id, "weight": 101}, 400),
+        ({"group_id": group_id}, 404),
+        ({"group_id": "tg-\0"}, 400),
+        ({"group_id": own.public_id, "tenant": "another", "model_name": "m"}, 404),
+        ({"external_id": "ext-aaaaaaaaaaaaaaaa", "model_name": "m"}, 404),
+    ):
+        assert client.post(ROUTES, body).status_code == status, body
+    reader = factories.make_member(tenant, Role.VIEWER)
+    assert api_client(reader).post(ROUTES, {"group_id": own.public_id, "model_name": "m"}).status_code == 403
+    assert api_client(reader).delete(f"{ROUTES}/{route.public_id}").status_code == 403
+    assert ModelRoute.objects.get() == route
+
+
+@pytest.mark.req("GW-03")
+def test_what_runs_without_a_port_is_a_warning(client: APIClient, route: ModelRoute) -> None:
+    Task.objects.update(state=State.RUNNING, name="tiny-0", ports=[])
+    (warning,) = client.get(f"{ROUTES}/{route.public_id}").json()["warnings"]
+    assert "tiny-0" in warning and "task.ports" in warning
+    assert route.group is not None
+    shown = client.get(f"/api/v1/task-groups/{route.group.public_id}").json()
+    assert "task_without_port" in [warning["code"] for warning in shown["warnings"]]
+    Task.objects.update(ports=[{"container_port": 8000}])
+    assert client.get(f"{ROUTES}/{route.public_id}").json()["warnings"] == []
 
 
 @pytest.mark.req("SVC-08")
