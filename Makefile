@@ -11,7 +11,7 @@ BOOT = $(PYTHON) -m apps.ops.bootstrap
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-production check test install lock messages vendor password python engine-image bench bench-intake bench-scheduler soak
+.PHONY: help run run-production check test install lock messages vendor password python engine-image bench bench-gateway bench-intake bench-scheduler soak
 
 help: ## Show the doors
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 17
@@ -39,9 +39,10 @@ check: install ## Lint, types, imports, migrations, translations, fast tests (ab
 test: install ## Everything: check, whole stacks, faults, browser, both profiles (about half an hour)
 	@bash .ci/test $(ARGS)
 
-bench: install ## Compare the gateway with others (BENCH_ONLY=direct,nginx,ours; see bench/README.md), then bench-scheduler
+bench: bench-gateway bench-scheduler ## Both of the next two
+
+bench-gateway: install ## Compare the gateway with others (BENCH_ONLY=direct,nginx,ours; see bench/README.md)
 	@$(VENV)/python -m bench
-	@$(VENV)/python -m bench.scheduler
 
 bench-scheduler: install ## The decision alone, a whole tick on PostgreSQL, growth to 5,000 nodes (BENCH_PARTS=decide,tick,growth)
 	@$(VENV)/python -m bench.scheduler

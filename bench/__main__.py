@@ -1,9 +1,9 @@
-"""`make bench`: gateways in front of the same two stand-in engines, interleaved, medians of several rounds.
+"""`make bench-gateway`: gateways before two stand-in engines, interleaved, medians of several rounds.
 
 BENCH_ONLY=direct,nginx,ours chooses; BENCH_LOADS=plain:50,stream:50,slow:450 (kind:connections),
-BENCH_ROUNDS, BENCH_SECS, BENCH_PIN=1 (gateway on one core, load and engines on another). Prints a table and,
-last, one JSON line. On a shared machine compare within one run only, and trust CPU s/1k (processor seconds of
-the gateway per 1,000 replies) before req/s.
+BENCH_ROUNDS, BENCH_SECS, BENCH_PIN=0 (else the gateway has one core, load and engines another). Prints
+tables, what has to be (ratios.py) and, last, one line of JSON with both. On a shared machine compare within
+one run only, and trust CPU s/1k (processor seconds of the gateway per 1,000 replies) before req/s.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from typing import Any
 from bench.ours import KEY, MODEL
 from bench.peers import PEERS, Place
 from bench.processes import Crowd, cpu_s, free_port, memory_mb
+from bench.ratios import compare
 
 HERE = Path(__file__).resolve().parent
 PATH = "/v1/chat/completions"
 READY_S = 90.0
+LOADS = "plain:1,plain:50,plain:450,stream:50,stream:450,hidden:50,slow:450"
 EVENTS = 66  # 64 chunks, the usage, [DONE]
 TALK = [
     {"role": "system", "content": "You are a helpful assistant."},
@@ -103,7 +105,8 @@ class Run:
             print(f"{name}: a stream has {got} events, not {EVENTS}", file=sys.stderr)
         if name == "ours":
             hidden = ask(port, BODIES["hidden"])
-            if hidden.count(b"data:") != EVENTS - 1 or b"mock-upstream" in hidden:
+            names_us = hidden.count(b'"model":"%b"' % MODEL.encode()) == EVENTS - 2  # all but [DONE]
+            if hidden.count(b"data:") != EVENTS - 1 or b"mock-upstream" in hidden or not names_us:
                 raise SystemExit("ours: usage or the engine's name is not hidden; nothing is measured")
         self._window(port, "plain", 50, 1.0)  # warm
         return True
@@ -174,6 +177,16 @@ def show(found: dict[str, dict[str, Row]]) -> None:
             print(f"| {name} | {' | '.join(cells)} | {row['failed']:.0f} |")
 
 
+def judge(ratios: dict[str, dict[str, Any]]) -> None:
+    """The ratios as a table."""
+    print("\nours\n\n| what | figure | has to be | |\n|---|---|---|---|")
+    for name, row in ratios.items():
+        bound = f"{'>=' if 'req/s' in name else '<='} {row['bound']:g}"
+        figure = "no reply" if row["figure"] is None else f"{row['figure']:,.2f}"
+        verdict = {True: "kept", False: "**not kept**", None: ""}[row["kept"]]
+        print(f"| {name} | {figure} | {bound} | {verdict} |")
+
+
 def cell(key: str, value: float | None) -> str:
     if value is None:
         return "no reply"
@@ -183,7 +196,7 @@ def cell(key: str, value: float | None) -> str:
 def main() -> None:
     env = os.environ.get
     names = env("BENCH_ONLY", "") or "direct,nginx,ours,vllm-router,sglang-router,litellm"
-    loads = env("BENCH_LOADS", "") or "plain:50,plain:450,stream:50,slow:450"
+    loads = env("BENCH_LOADS", "") or LOADS
     rounds, secs = int(env("BENCH_ROUNDS", "") or 3), float(env("BENCH_SECS", "") or 3)
     chosen = names.split(",")
     if unknown := set(chosen) - {"direct", *PEERS}:
@@ -191,7 +204,7 @@ def main() -> None:
     crowd = Crowd(verbose=bool(env("BENCH_VERBOSE")))
     with tempfile.TemporaryDirectory(prefix="heteroflow-bench-") as folder:
         Path(folder).chmod(0o755)  # nginx's workers may run as another user
-        run = Run(Path(folder), crowd, pin=bool(env("BENCH_PIN")))
+        run = Run(Path(folder), crowd, pin=env("BENCH_PIN") != "0" and (os.cpu_count() or 1) > 1)
         try:
             run.build()
             run.start(chosen)
@@ -201,7 +214,9 @@ def main() -> None:
     found = medians(run)
     print(f"rounds={rounds} secs={secs} load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} processors")
     show(found)
-    print(json.dumps(found))
+    ratios = compare(run.windows)
+    judge(ratios)
+    print(json.dumps({"ratios": ratios, "loads": found}))
 
 
 if __name__ == "__main__":

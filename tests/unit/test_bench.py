@@ -9,6 +9,7 @@ import pytest
 from bench.__main__ import BODIES, EVENTS, Run, medians, show
 from bench.ours import KEY, KEYS, MODEL, Standing
 from bench.peers import PEERS, Place, nginx, ours
+from bench.ratios import compare
 
 PLACE = Place(Path("/x"), 8001, 8002, (9001, 9002), KEY)
 
@@ -64,3 +65,24 @@ def test_medians_and_what_failed(tmp_path: Path, capsys: pytest.CaptureFixture[s
     show(found)
     shown = capsys.readouterr().out
     assert "| ours | 3 |" in shown and "| mute | 0 | no reply |" in shown
+
+
+def test_ratios_are_of_windows_of_the_same_round() -> None:
+    def window(**figures: float) -> dict[str, float]:
+        return {"ok": 10, "rps": 1.0, "cpu_per_1k": 1.0, "p50": 1.0, **figures}
+
+    windows = {
+        ("plain:450", "ours"): [window(rps=100), window(rps=10), window(rps=50)],
+        ("plain:450", "vllm-router"): [window(rps=50), window(rps=5), window(ok=0, rps=0)],
+        ("plain:450", "nginx"): [window(cpu_per_1k=0.2)] * 3,
+        ("plain:1", "ours"): [window(p50=0.5)],
+        ("plain:1", "direct"): [window(p50=0.2)],
+        ("stream:50", "ours"): [window()],
+        ("stream:50", "litellm"): [window(ok=0)],
+    }
+    found = compare(windows)
+    assert found["plain:450 req/s to vllm-router"] == {"figure": 2.0, "bound": 1.0, "kept": True}
+    assert found["plain:450 CPU to nginx"] == {"figure": 5.0, "bound": 4.0, "kept": False}
+    assert found["plain:1 p50 ms over direct"] == {"figure": 0.3, "bound": 0.25, "kept": False}
+    assert found["stream:50 req/s to litellm"]["kept"] is None
+    assert "slow:450 p50 ms over direct" not in found
