@@ -100,7 +100,7 @@ class Ask:
     def __init__(self, task: TaskView, snapshot: Snapshot) -> None:
         self.tenant_id = task.tenant_id
         self.filters: tuple[Any, ...] | None = None  # that apply to it, once that was found out
-        self.friends: Friends = frozenset({task.tenant_id}) | snapshot.shared.get(task.tenant_id, frozenset())
+        self.friends: Friends = snapshot.friends_of(task.tenant_id)
         self.thresholds: Thresholds = snapshot.thresholds
         self.inference = task.task_type == TaskType.INFERENCE
         self.cards = task.gpu_required
@@ -121,7 +121,7 @@ class Ask:
         self.mounts = _mounts(task.volumes, self.model_path)
         self.refused_by = task.refused_by
         self.host_network = task.host_network
-        self.many_at_once = self.inference and task.gpu_required > 1
+        self.many_at_once = self.load.many_at_once
         named = tuple(host for _, host in task.ports if host)
         self.named_ports: tuple[int, ...] = named
         self.any_ports = len(task.ports) - len(named)

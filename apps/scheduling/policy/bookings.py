@@ -9,11 +9,11 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from agent.contract.states import TaskType
-from apps.scheduling.policy.capacity import BORROWED, Load, load_of
+from apps.scheduling.policy.capacity import Load, load_of
 from apps.scheduling.policy.columns import Columns
 from apps.scheduling.policy.one import OneNode
 from apps.scheduling.policy.ports import Ports, choose_ports
-from apps.scheduling.policy.rooms import AnyNode, Booking, NodeRoom, Thin, is_host_wide
+from apps.scheduling.policy.rooms import AnyNode, Booking, NodeRoom, Thin
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Snapshot, TaskView
 
 NOBODY: frozenset[int] = frozenset()
@@ -38,23 +38,21 @@ class Bookings:
                         self._kept[hold.reserved_for].append(place)
         self.keep_room = frozenset(self._kept)
         self._booked: list[int] = []  # places, in order
-        self._bookings: dict[int, list[Booking]] = defaultdict(list)
-        self._living: dict[int, frozenset[int]] = {}
-
-    @property
-    def versions(self) -> memoryview:
-        """By place, a number that is another one after each booking there, and after each taken back."""
-        versions: memoryview = self.columns.cells.versions
-        return versions
+        self.versions: memoryview = self.columns.cells.versions  # by place: of bookings and undoings there
 
     def slot_of(self, place: int, card: int) -> int:
         """Where in its node a card (row id) stands."""
         return next(slot for slot, view in enumerate(self.nodes[place].cards) if view.id == card)
 
+    def ids_of(self, place: int, slots: tuple[int, ...]) -> tuple[int, ...]:
+        """The row ids of cards of a node."""
+        ids, count = self.columns.cells.card_id, self.columns.count
+        return tuple([ids[slot * count + place] for slot in slots])
+
     def holds(self, place: int, card: int) -> tuple[CardHold, ...]:
         """What is held on the card by now, what was taken in this decision too."""
         slot = self.slot_of(place, card)
-        mine = [one for one in self._bookings.get(place, ()) if slot in one.slots]
+        mine = [one for one in self.columns.bookings.get(place, ()) if slot in one.slots]
         return (*self.nodes[place].cards[slot].holds, *map(_hold_of, mine))
 
     def take(self, task: TaskView, place: int, cards: Sequence[int], *, borrowed: bool = False) -> Ports:
@@ -72,21 +70,17 @@ class Bookings:
         borrowed: bool = False,
     ) -> Ports:
         """The same with the cards' slots; `load`: what such a task puts on them, where that is known."""
-        view, columns, tenant = self.nodes[place], self.columns, task.tenant_id
+        columns = self.columns
+        cells = columns.cells
         ports: Ports = ()
         if task.ports:
-            ports = choose_ports(task, columns.held_ports(place), view.port_first, view.port_last)
-        living = self._living.get(place, view.tenants)
-        settles = tenant not in living
-        if settles:
-            self._living[place] = living | {tenant}
-        wide = is_host_wide(task, ipc_apart=view.host_ipc is False)
+            held, booked = self.nodes[place].ports, columns.booked_ports[place]
+            ports = choose_ports(task, held, booked, cells.port_first[place], cells.port_last[place])
         if load is None:
-            load = BORROWED if borrowed else load_of(task)
-        booking = Booking(task, slots, load, borrowed, ports, settles, wide)
-        self._bookings[place].append(booking)
+            load = load_of(task, borrowed=borrowed)
+        wide = load.host_network or (load.many_at_once and not cells.ipc_apart[place])
+        columns.book(Booking(task, slots, load, borrowed, ports, wide), place)
         self._booked.append(place)
-        columns.book(booking, place)
         self.touched.append(place)
         return ports
 
@@ -98,9 +92,7 @@ class Bookings:
         """Take back all that was booked since, the latest first."""
         while len(self._booked) > mark:
             place = self._booked.pop()
-            last = self._bookings[place].pop()
-            if last.settles:
-                self._living[place] -= {last.task.tenant_id}
+            last = self.columns.bookings[place].pop()
             self.columns.leave(last, place, self._room(place))
             self.touched.append(place)
             self.undone += 1
@@ -108,7 +100,7 @@ class Bookings:
     def _room(self, place: int, thin: Thin | None = None, without: Collection[int] = NOBODY) -> NodeRoom:
         """The node by itself, with numbers of its own."""
         room = NodeRoom(self.nodes[place], place, self.snapshot.reserve, self.columns.limit, thin=thin)
-        for booking in self._bookings.get(place, ()):
+        for booking in self.columns.bookings.get(place, ()):
             if booking.task.id not in without:
                 room.add(booking)
         return room

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from apps.scheduling.policy.capacity import rank, reckon, sum_up_holds
+from apps.scheduling.policy.capacity import LEFT, rank, reckon, sum_up_holds
 from apps.scheduling.policy.facts import CardFacts, NodeFacts, card_facts, node_facts
 from apps.scheduling.policy.lanes import CARD_COLUMNS, INPUTS, NO_CAP, NO_CARD, NODE_COLUMNS
 from apps.scheduling.policy.snapshot import NodeView, Reserve
@@ -25,6 +25,7 @@ def build_cards(columns: "Columns", reserve: Reserve) -> None:
     kind_of: dict[tuple[Any, ...], int] = {}
     model_of: dict[tuple[str, str], int] = {}
     lanes, tenants = columns.circles.cards.lanes, columns.circles.cards.tenants
+    ids = [0] * size
     lowest: int | None = None
     last: tuple[Any, ...] | None = None
     kind = model = keep = 0
@@ -42,6 +43,7 @@ def build_cards(columns: "Columns", reserve: Reserve) -> None:
                 size_mb = facts[4] or 1
                 keep = reserve.fixed_mb + int(size_mb * reserve.ratio)
             kinds[lane], models[lane], total[lane], reserved[lane] = kind, model, size_mb, keep
+            ids[lane] = card.id
             use = card.used_mb
             if use is not None and facts[4]:
                 known[lane], used[lane] = 1, use
@@ -68,13 +70,14 @@ def build_cards(columns: "Columns", reserve: Reserve) -> None:
         for name, values in zip(INPUTS, amounts, strict=True)
     }
     left = reckon(**held, known=flags["known"], limit=columns.limit)
-    held |= {**flags, **left._asdict()}
+    held |= {**flags, **dict(zip(LEFT, left, strict=True))}
     slots = np.arange(columns.width).reshape(-1, 1)
-    held["rank"] = rank(left.fullness, slots)
+    held["rank"] = rank(held["fullness"], slots)
     held["model"] = np.array(models, np.int32).reshape(columns.shape)
     for name, kept in CARD_COLUMNS.items():
         setattr(columns, name, np.array(held[name], kept))
     columns.card_kind = np.array(kinds, np.int32).reshape(columns.shape)
+    columns.card_id = np.array(ids, np.int64)
     columns.lowest = lowest
 
 

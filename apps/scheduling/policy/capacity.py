@@ -13,37 +13,41 @@ from apps.scheduling.policy.snapshot import CardHold, TaskView
 MILLION = 1_000_000
 
 
-class Left(NamedTuple):
-    """What is left of a card; `reckon` says it of one or of many."""
-
-    largest_promise: Any  # percent that may still be promised; below 0 = none at all
-    unpromised_mb: Any  # neither promised nor used; -1 = not known
-    free_mb: Any  # the same less the reserves; 0 where not known
-    free_percent: Any  # the largest promise whose memory is free; -1 = not known
-    start_percent: Any  # the largest share of the card of which more is free
-    fullness: Any  # 1..MILLION, more where more is promised than there is
+# What `reckon` tells, elementwise.
+LEFT = (
+    "largest_promise",  # percent that may still be promised; below 0 = none at all
+    "unpromised_mb",  # neither promised nor used; -1 = not known
+    "free_mb",  # the same less the reserves; 0 where not known
+    "free_percent",  # the largest promise whose memory is free; -1 = not known
+    "start_percent",  # the largest share of the card of which more is free
+    "fullness",  # 1..MILLION, more where more is promised than there is
+)
+Left = tuple[Any, Any, Any, Any, Any, Any]
 
 
 class Load(NamedTuple):
     """What a task puts on each of its cards, and on its node. `claim`: percent of the card's memory;
     `promise`: percent that count for the commitment. `inference`: it is nothing else; `capped`: it counts for
-    the node's inference cap."""
+    the node's inference cap. `many_at_once`: an engine over several cards (AGENT-06)."""
 
     claim: int
     promise: int
     inference: bool
     capped: bool
+    many_at_once: bool
+    host_network: bool
 
 
-BORROWED = Load(0, 0, inference=False, capped=False)
-
-
-def load_of(task: TaskView) -> Load:
-    """Of a task that borrows nothing; who has no port is not counted (SCHED-16)."""
+def load_of(task: TaskView, *, borrowed: bool = False) -> Load:
+    """A borrower promises nothing, and who has no port is not counted (SHARE-04, SCHED-16)."""
     inference = task.task_type == TaskType.INFERENCE
     whole = task.whole_cards
     percent = 100 if whole or task.percent is None else task.percent
-    return Load(percent, percent if task.counted or whole else 0, inference, task.counted and inference)
+    promise = percent if task.counted or whole else 0
+    many = inference and task.gpu_required > 1
+    if borrowed:
+        percent = promise = 0
+    return Load(percent, promise, inference, task.counted and inference, many, task.host_network)
 
 
 def higher(first: Any, second: Any) -> Any:
@@ -71,7 +75,7 @@ def reckon(
     left = higher(total_mb - higher(claims_mb + foreign_mb, used_mb), 0)
     unpromised_mb = (left + 1) * known - 1
     free_mb = higher(left - reserve_mb, 0) * known
-    return Left(
+    return (
         limit - promised,
         unpromised_mb,
         free_mb,

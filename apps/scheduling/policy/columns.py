@@ -34,14 +34,15 @@ class Columns:
         self.count = len(self.nodes)
         self.versions: Array = np.zeros(self.count, np.int32)  # of bookings on each node
         self.width = max((len(node.cards) for node in self.nodes), default=0)
+        self.fewest = min((len(node.cards) for node in self.nodes if node.cards), default=1)
         self.shape = (self.width, self.count)
         self.limit = 100 - round(reserve.ratio * 100)
         self.node_kinds: list[NodeFacts] = []
         self.card_kinds: list[CardFacts | None] = [None]
-        self.circles = Circles(self.width, self.count)
+        self.bookings: defaultdict[int, list[Booking]] = defaultdict(list)  # by place
+        self.circles = Circles(self.width, self.count, self.bookings)
         self.siblings: dict[int, dict[int, int]] = {}  # live tasks by group and place
-        self.more_ports: list[tuple[int, int]] = []  # (host port, place) of bookings
-        self._ports: dict[int, set[int]] = {}  # held by place
+        self.booked_ports: defaultdict[int, set[int]] = defaultdict(set)  # by place
         self._kind_counts: Array | None = None  # by (kind, node)
         self._counts: dict[tuple[bool, ...], Array] = {}
         self._group_sizes: tuple[Array, Array] | None = None
@@ -51,6 +52,7 @@ class Columns:
         build_nodes(self)
         self.cells = Cells(self)
 
+    card_id: Array  # row ids
     card_kind: Array
     node_kind: Array
     begun: Array
@@ -63,74 +65,63 @@ class Columns:
 
     def book(self, booking: "Booking", place: int) -> None:
         """A task comes to a node."""
-        cells, load, slots = self.cells, booking.load, booking.slots
+        task, slots, load, _, ports, wide = booking
+        cells, count = self.cells, self.count
+        self.bookings[place].append(booking)
         for slot in slots:
-            self._put(slot * self.count + place, slot, place, booking)
+            lane = slot * count + place
+            if cells.alone[lane]:
+                cards = len(self.nodes[place].cards)
+                cells.begun[place] = round(cells.begun[place] * cards + 1) / cards
+                cells.alone[lane] = False
+            if not load.inference:
+                cells.without_other[lane] = False
+            total = cells.total_mb[lane]
+            promised = cells.promised[lane] = cells.promised[lane] + load.promise
+            claims = cells.claims_mb[lane] = cells.claims_mb[lane] + total * load.claim // 100
+            (
+                cells.largest_promise[lane],
+                cells.unpromised_mb[lane],
+                cells.free_mb[lane],
+                cells.free_percent[lane],
+                cells.start_percent[lane],
+                fullness,
+            ) = reckon(
+                promised,
+                claims,
+                cells.foreign_mb[lane],
+                cells.used_mb[lane],
+                total,
+                cells.reserve_mb[lane],
+                cells.unpromised_mb[lane] >= 0,
+                self.limit,
+            )
+            cells.fullness[lane] = fullness
+            cells.rank[lane] = rank(fullness, slot)
         cells.tasks[place] += 1
         cells.versions[place] += 1
-        group = booking.task.group_id
-        there = self.siblings.get(group)
+        there = self.siblings.get(task.group_id)
         if there is None:
-            self.siblings[group] = {place: 1}
+            self.siblings[task.group_id] = {place: 1}
         else:
             there[place] = there.get(place, 0) + 1
         if load.capped:
             cells.cap_left[place] -= 1
-        if booking.ports:
+        if ports:
             first, last = cells.port_first[place], cells.port_last[place]
-            for _, host in booking.ports:
-                self.more_ports.append((host, place))
+            for _, host in ports:
                 if first <= host <= last:
                     cells.ports_left[place] -= 1
-        tenant = booking.task.tenant_id
-        self.circles.come(tenant, place, slots, settles=booking.settles, wide=booking.wide)
-
-    def _put(self, lane: int, slot: int, place: int, booking: "Booking") -> None:
-        """One of its cards."""
-        cells, load = self.cells, booking.load
-        if cells.alone[lane]:
-            count = len(self.nodes[place].cards)
-            cells.begun[place] = round(cells.begun[place] * count + 1) / count
-            cells.alone[lane] = False
-        if not load.inference:
-            cells.without_other[lane] = False
-        total = cells.total_mb[lane]
-        promised = cells.promised[lane] + load.promise
-        claims = cells.claims_mb[lane] + total * load.claim // 100
-        cells.promised[lane] = promised
-        cells.claims_mb[lane] = claims
-        (
-            cells.largest_promise[lane],
-            cells.unpromised_mb[lane],
-            cells.free_mb[lane],
-            cells.free_percent[lane],
-            cells.start_percent[lane],
-            fullness,
-        ) = reckon(
-            promised,
-            claims,
-            cells.foreign_mb[lane],
-            cells.used_mb[lane],
-            total,
-            cells.reserve_mb[lane],
-            cells.unpromised_mb[lane] >= 0,
-            self.limit,
-        )
-        cells.fullness[lane] = fullness
-        cells.rank[lane] = rank(fullness, slot)
+        self.circles.come(task.tenant_id, place, slots, wide=wide)
 
     def leave(self, booking: "Booking", place: int, room: "NodeRoom") -> None:
-        """The last one that joined leaves again; `room` is the node without it."""
+        """The last one that came leaves again; `room` is the node without it."""
         circles = self.circles
-        circles.cards.forget(len(booking.slots))
-        circles.living.forget(booking.settles)
-        circles.wide.forget(booking.wide)
         for slot in booking.slots:
             circles.rewrite(circles.cards, slot * self.count + place, room.card(slot).tenants)
         circles.rewrite(circles.living, place, room.living)
         circles.rewrite(circles.wide, place, room.wide)
-        del self.more_ports[len(self.more_ports) - len(booking.ports) :]
-        self._ports[place] = set(room.ports)
+        self.booked_ports[place] = room.ports - self.nodes[place].ports
         for card in room.cards:
             for name, value in zip(LIVE, _live(card), strict=True):
                 getattr(self, name)[card.slot, place] = value
@@ -143,13 +134,6 @@ class Columns:
         self.siblings[booking.task.group_id][place] -= 1
 
     # --- what is asked of them
-
-    def held_ports(self, place: int) -> set[int]:
-        """The host ports that are held on a node; who chooses more of them adds them."""
-        held = self._ports.get(place)
-        if held is None:
-            held = self._ports[place] = set(self.nodes[place].ports)
-        return held
 
     def count_kinds(self, kinds: tuple[bool, ...]) -> Array:
         """How many cards of these kinds the nodes have."""
@@ -173,7 +157,7 @@ class Columns:
         """Where a host port is free."""
         free: Bools = np.ones(self.count, np.bool_)
         free[self.places_of("ports", port, lambda node: node.ports)] = False
-        free[[place for held, place in self.more_ports if held == port]] = False
+        free[[place for place, booked in self.booked_ports.items() if port in booked]] = False
         return free
 
     def having(self, field: str, value: Any, values_of: Callable[[NodeView], Iterable[Any]]) -> Bools:

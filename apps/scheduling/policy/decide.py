@@ -13,6 +13,7 @@ from apps.scheduling.policy.borrow import Borrowing
 from apps.scheduling.policy.fairness import Turns, Unit
 from apps.scheduling.policy.gang import Gangs, GangShort
 from apps.scheduling.policy.plan import Placed, Plan
+from apps.scheduling.policy.ports import Ports
 from apps.scheduling.policy.preempt import Evictions
 from apps.scheduling.policy.reasons import reasons_of
 from apps.scheduling.policy.shapes import Shapes
@@ -40,7 +41,10 @@ class Planner:
         self._snapshot = snapshot
         self._breathe = breathe
         self._fatal = fatal
+        self._suspended = snapshot.suspended
         self._board = Board(snapshot)
+        tenants = {task.tenant_id for task in snapshot.tasks}
+        self._board.columns.circles.know(snapshot.friends_of(tenant) for tenant in sorted(tenants))
         self._turns = Turns(snapshot)
         self._shapes = Shapes(self._board, self._turns.coming, breathe)
         self._gangs = Gangs(self._board)
@@ -75,8 +79,7 @@ class Planner:
         for task in unit:
             if task.not_before is not None and task.not_before > now:
                 return
-        suspended = self._snapshot.suspended.get(unit[0].tenant_id)
-        if suspended is not None:
+        if self._suspended and (suspended := self._suspended.get(unit[0].tenant_id)) is not None:
             plan.refusals.update({task.id: [reason(Code.TENANT_SUSPENDED, why=suspended)] for task in unit})
             return
         mark = self._board.mark()
@@ -90,11 +93,12 @@ class Planner:
             plan.refusals.update({task.id: [reason(Code.INTERNAL)] for task in unit})
 
     def _place_unit(self, unit: Unit, plan: Plan, now: datetime) -> None:
-        why = self._place_gang(unit, plan) if unit[0].gang else self._place_one(unit[0], plan)
+        task = unit[0]
+        why = self._place_gang(unit, plan) if task.gang else self._place_one(task, plan)
         if not why:
             return
         # Borrowing goes first: it costs nobody a running task, and a loan ends by itself (SHARE-04).
-        if not unit[0].gang and self._borrow(unit[0], plan):
+        if not task.gang and self._borrow(task, plan):
             return
         preemptions = self._evictions.find(unit, now)
         plan.preemptions += preemptions
@@ -110,14 +114,11 @@ class Planner:
     def _place_one(self, task: TaskView, plan: Plan) -> list[Reason]:
         """Place a task, or say why it fits nowhere."""
         shape = self._shapes.of(task)
-        found = shape.best(task)
+        found = shape.place(task)
         if found is None:
             return shape.why_not(task)
-        place, slots = found
-        ports = self._board.book(task, place, slots, shape.load)
-        shape.booked()
-        views = self._board.nodes[place].cards
-        self._book(task, place, tuple([views[slot].id for slot in slots]), ports, plan)
+        place, slots, percent, ports = found
+        self._book(task, place, self._board.ids_of(place, slots), percent, ports, plan)
         return []
 
     def _place_gang(self, unit: Unit, plan: Plan) -> list[Reason]:
@@ -125,7 +126,9 @@ class Planner:
         if isinstance(found, GangShort):
             return self._short(found)
         for stand in found:
-            self._book(stand.task, stand.place, stand.cards, stand.ports, plan)
+            task, cards = stand.task, stand.cards
+            percent = None if task.whole_cards or not cards else task.percent
+            self._book(task, stand.place, cards, percent, stand.ports, plan)
         return []
 
     def _short(self, found: GangShort) -> list[Reason]:
@@ -141,7 +144,7 @@ class Planner:
         if found is None:
             return False
         ports = self._board.take(task, found.place, found.cards, borrowed=True)
-        self._book(task, found.place, found.cards, ports, plan, borrowed=True)
+        self._book(task, found.place, found.cards, None, ports, plan, borrowed=True)
         return True
 
     def _book(
@@ -149,7 +152,8 @@ class Planner:
         task: TaskView,
         place: int,
         cards: tuple[int, ...],
-        ports: tuple[tuple[int, int], ...],
+        percent: int | None,
+        ports: Ports,
         plan: Plan,
         *,
         borrowed: bool = False,
@@ -157,19 +161,9 @@ class Planner:
         node = self._board.nodes[place]
         if self._snapshot.fair_weights is not None:
             self._turns.took(task, [card for card in node.cards if card.id in cards])
-        plan.placements.append(
-            Placed(
-                task_id=task.id,
-                version=task.version,
-                node_id=node.id,
-                node_public_id=node.public_id,
-                cards=cards,
-                percent=None if task.whole_cards or not cards else task.percent,
-                host_ports=ports,
-                borrowed=borrowed,
-                gang=task.gang,
-            )
-        )
+        where = node.id, node.public_id
+        placed = Placed(task.id, task.version, *where, cards, percent, ports, borrowed, task.gang)
+        plan.placements.append(placed)
 
 
 def decide(snapshot: Snapshot, now: datetime) -> Plan:

@@ -13,7 +13,7 @@ from apps.scheduling.policy.ask import Ask
 from apps.scheduling.policy.columns import Columns
 from apps.scheduling.policy.filters import allow_list, gpu_type, online
 from apps.scheduling.policy.lanes import Array, Bools, CardLanes, NodeLanes, count_cards
-from apps.scheduling.policy.registry import OF_CARDS, Filter, Of
+from apps.scheduling.policy.registry import OF_CARDS, Filter, Of, no_numbers
 
 # Further off than any miss, in MB or percent.
 FAR = 1 << 29
@@ -21,6 +21,7 @@ FAR = 1 << 29
 # What was found out is kept for so many kinds of task; each takes some ten bytes a node.
 KEPT = 256
 
+Passing = tuple[bool, ...]  # by kind of facts
 NONE: Bools = np.array([], np.bool_)
 
 
@@ -92,9 +93,6 @@ class _Rest:
         self.nodes, self.cards = NodeLanes(self.columns, self.where), CardLanes(self.columns, self.where)
 
 
-Passing = tuple[bool, ...]  # by kind of facts
-
-
 class Misses:
     """Finds them over one fleet; `filters_of(ask)` are the filters that apply to a task."""
 
@@ -116,13 +114,28 @@ class Misses:
             _ask(one, ask, rest, found)
         return found, int(np.count_nonzero(rest.alive))
 
+    def key_of(self, ask: Ask) -> Hashable:
+        """What tasks have in common that find the same misses with the same numbers."""
+        passing = self._passing(ask, list(takewhile(_is_settled, self._filters_of(ask))))
+        refusing = any(one.tell is not no_numbers and not all(passed) for one, passed in passing)
+        return (
+            tuple([(one.name, passed) for one, passed in passing]),
+            ask.node_key if refusing else (),
+            ask.card_key,
+            ask.base_key,
+        )
+
+    def _passing(self, ask: Ask, filters: Sequence[Filter]) -> list[tuple[Filter, Passing]]:
+        """Which kinds of nodes pass; () for filters that ask nothing of the task."""
+        kinds = self._columns.node_kinds
+        return [
+            (one, () if one.fixed else tuple([bool(one.fits(ask, facts)) for facts in kinds]))
+            for one in filters
+        ]
+
     def _start(self, ask: Ask, filters: Sequence[Filter]) -> tuple[_Rest, tuple[Miss, ...]]:
         """What the first filters refuse, whose answers no booking changes: the same for many tasks."""
-        kinds = self._columns.node_kinds
-        key = tuple(
-            (one.name, () if one.fixed else tuple([one.fits(ask, facts) for facts in kinds]))
-            for one in filters
-        )
+        key = tuple([(one.name, passed) for one, passed in self._passing(ask, filters)])
         found = self._starts.get(key)
         if found is None:
             rest, misses = _Rest(self._columns), list[Miss]()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Cells:
     """Every column as plain cells: those of a card stand at (its place in the node) x nodes + place."""
 
-    __slots__ = (*CARD_COLUMNS, *NODE_COLUMNS, "versions")
+    __slots__ = (*CARD_COLUMNS, *NODE_COLUMNS, "card_id", "versions")
 
     def __init__(self, columns: "Columns") -> None:
         for name in self.__slots__:
@@ -142,7 +142,8 @@ class OneNode:
         return self.view.public_id in public_ids
 
     def has_free(self, port: int) -> bool:
-        return port not in self._columns.held_ports(self.place)
+        booked = self._columns.booked_ports.get(self.place, ())
+        return port not in self.view.ports and port not in booked
 
     def siblings_of(self, group_id: int) -> int:
         """Live tasks of the group there."""

@@ -41,9 +41,19 @@ class Answer(NamedTuple):
 
 class Form:
     """The filters and scores for tasks of one form (`Ask.form`). `located`: scores that know where they are
-    not 0. `range`: no node is worth more without those, each score being 1 at the most."""
+    not 0. `range`: no node is worth more without those, each score being 1 at the most. `is_near_best`: nodes
+    that have one of those outdo all others."""
 
-    __slots__ = ("card_filters", "cards_filters", "heard", "located", "node_filters", "range", "scores")
+    __slots__ = (
+        "card_filters",
+        "cards_filters",
+        "heard",
+        "is_near_best",
+        "located",
+        "node_filters",
+        "range",
+        "scores",
+    )
 
     def __init__(self, ask: Ask, filters: Sequence[Filter], scores: Sequence[tuple[Score, float]]) -> None:
         asked = [one for one in filters if not one.covered]
@@ -56,6 +66,8 @@ class Form:
         self.located = [(one, weight) for one, weight in every if one.where is not None]
         self.scores = [(one.measure, weight) for one, weight in self.heard]
         self.range = sum(weight for _, weight in self.heard)
+        least = min([weight for _, weight in self.located], default=0.0)
+        self.is_near_best = ask.cards == 1 and bool(self.located) and least >= self.range
 
     def find_fitting(self, ask: Ask, stretch: Stretch) -> tuple[Bools, Array | None]:
         """Which nodes take it, and the rank of the first card of each that fits, 0 = none."""
@@ -99,12 +111,12 @@ class Base:
         "_fitting",
         "_form",
         "_scores",
-        "_stretch",
         "_top",
         "_versions",
         "ask",
         "columns",
         "count",
+        "stretch",
         "taken_at",
     )
 
@@ -112,7 +124,7 @@ class Base:
         self.ask = ask
         self.columns = columns
         self._form = form
-        self._stretch = stretch
+        self.stretch = stretch
         self.taken_at = (-1, -1)  # bookings and undoings until then
         self._versions: Array | None = None
 
@@ -120,7 +132,7 @@ class Base:
         """Know what all nodes say by now: ask all of them, or of a long stretch those that were touched."""
         if at == self.taken_at:
             return
-        stretch, undone = self._stretch, at[1] != self.taken_at[1]
+        stretch, undone = self.stretch, at[1] != self.taken_at[1]
         self.taken_at = at
         versions: Array = self.columns.versions[stretch.where]
         if self._versions is not None and not undone:
@@ -136,13 +148,13 @@ class Base:
         self._order()
 
     def _renew(self, touched: Array) -> None:
-        part = self._stretch.part(touched, self.columns)
+        part = self.stretch.part(touched, self.columns)
         fitting, best = self._form.find_fitting(self.ask, part)
         self._fitting[touched] = fitting
         self._scores[touched] = self._form.score(self.ask, part, best, self.columns)
         if self._best is not None:
             self._best[touched] = best
-        self._versions = self.columns.versions[self._stretch.where].copy()
+        self._versions = self.columns.versions[self.stretch.where].copy()
         self._order()
 
     def _order(self) -> None:
@@ -173,7 +185,7 @@ class Base:
 
     def _entries(self, where: Array, scores: Array) -> list[Entry]:
         return self._list(
-            where + self._stretch.first, scores, None if self._best is None else self._best[where]
+            where + self.stretch.first, scores, None if self._best is None else self._best[where]
         )
 
     def _list(self, places: Array, scores: Array, best: Array | None) -> list[Entry]:
@@ -185,42 +197,28 @@ class Base:
 
 
 class Question:
-    """One shape of task. `stretch` None = no node passes the filters of facts. `base`, where one was needed.
-    `rise`: by how much a booking may raise a node's score at most."""
+    """One shape of task. `stretch` None = no node passes the filters of facts."""
 
-    __slots__ = ("ask", "base", "circle", "form", "model_at", "more", "rise", "stretch")
+    __slots__ = ("_columns", "ask", "base", "circle", "form", "stretch")
 
     def __init__(self, ask: Ask, form: Form, stretch: Stretch | None, columns: Columns) -> None:
         self.ask = ask
         self.form = form
         self.stretch = stretch
-        self.base: Base | None = None
+        self.base: Base | None = None  # where one was needed
         self.circle = columns.circles.of(ask.friends)
-        self.rise = sum([weight * one.rise(ask) for one, weight in form.heard])
-        self.model_at = NOWHERE  # nodes of the stretch where a located score is 1
-        self.more: Array = NOWHERE  # what those add there
-        if stretch is None:
-            return
-        for score, weight in form.located:
-            there: Array = NOWHERE if score.where is None else score.where(ask, columns)
-            start, stop = np.searchsorted(there, (stretch.first, stretch.last))
-            self._locate(there[start:stop] - stretch.first, weight)
+        self._columns = columns
 
-    def _locate(self, there: Array, weight: float) -> None:
-        if not len(self.model_at):
-            self.model_at, self.more = there, np.full(len(there), weight)
-            return
-        before, had = self.model_at, self.more
-        self.model_at = np.union1d(before, there)
-        self.more = np.zeros(len(self.model_at))
-        self.more[np.searchsorted(self.model_at, before)] += had
-        self.more[np.searchsorted(self.model_at, there)] += weight
+    @property
+    def rise(self) -> float:
+        """By how much a booking of one such task may raise a node's score at most."""
+        fewest = self._columns.fewest
+        return sum([weight * one.rise(self.ask, fewest) for one, weight in self.form.heard])
 
     @property
     def is_near_best(self) -> bool:
         """Whether to lie where its model does outweighs all else, so that the others need not be asked."""
-        near = len(self.model_at) > 0 and self.ask.cards == 1
-        return near and bool(self.more.min() >= self.form.range)
+        return self.form.is_near_best and self.stretch is not None
 
     def entries(self, most: int) -> Answer:
         """The nodes that take it as far as the base knows, so many of the best at least; unordered."""
@@ -229,12 +227,38 @@ class Question:
             return Answer([], True)
         best = base.top(most)
         everything = len(best) == base.count
-        if not len(self.model_at):
+        _, places, more = locate([self], self._columns)
+        if base.stretch is None or not len(places):
             return Answer(best, everything)
-        raised = base.raised(self.model_at, self.more)
-        places = {entry[1] for entry in raised}
-        raised += [entry for entry in best if entry[1] not in places]
+        raised = base.raised(places - base.stretch.first, more)
+        near = {entry[1] for entry in raised}
+        raised += [entry for entry in best if entry[1] not in near]
         return Answer(raised, everything)
+
+
+def locate(questions: Sequence[Question], columns: Columns) -> tuple[Array, Array, Array]:
+    """(Which question, place, what located scores add there), wherever they do. All are of one stretch."""
+    stretch = questions[0].stretch
+    there: list[Array] = []
+    told: list[tuple[int, float]] = []
+    for number, one in enumerate(questions):
+        for score, weight in one.form.located:
+            if score.where is not None:
+                there.append(score.where(one.ask, columns))
+                told.append((number, weight))
+    if not there:
+        return NOWHERE, NOWHERE, np.zeros(0)
+    found, counts = np.concatenate(there), [len(places) for places in there]
+    owners = np.repeat([number for number, _ in told], counts)
+    adds: Array = np.repeat([weight for _, weight in told], counts)
+    if stretch is not None:
+        inside = ((found >= stretch.first) & (found < stretch.last)).nonzero()[0]
+        owners, found, adds = owners[inside], found[inside], adds[inside]
+    if any(len(one.form.located) > 1 for one in questions):
+        pairs, again = np.unique(owners * columns.count + found, return_inverse=True)
+        owners, found = np.divmod(pairs, columns.count)
+        adds = np.bincount(again, adds, len(pairs))
+    return owners, found, adds
 
 
 def ask_near(questions: Sequence[Question], most: Sequence[int], columns: Columns) -> list[list[Entry]]:
@@ -243,16 +267,16 @@ def ask_near(questions: Sequence[Question], most: Sequence[int], columns: Column
     form, stretch = questions[0].form, questions[0].stretch
     if stretch is None:
         raise AssertionError("no node passes the filters of facts")
-    which = np.repeat(np.arange(len(questions)), [len(one.model_at) for one in questions])
-    part = stretch.part(np.concatenate([one.model_at for one in questions]), columns)
+    which, places, more = locate(questions, columns)
+    part = stretch.part(places - stretch.first, columns)
     ask = several([one.ask for one in questions], [one.circle for one in questions], which)
     fitting, best = form.find_fitting(ask, part)
     if best is None:
         raise AssertionError("only tasks of one card are asked about near their model")
-    worth = -(form.score(ask, part, best, columns) + np.concatenate([one.more for one in questions]))
+    worth = -(form.score(ask, part, best, columns) + more)
     fits = fitting.nonzero()[0]
-    order = fits[np.lexsort((part.where[fits], worth[fits], which[fits]))]
-    which, places = which[order], part.where[order]
+    order = fits[np.lexsort((places[fits], worth[fits], which[fits]))]
+    which, places = which[order], places[order]
     ends = np.searchsorted(which, np.arange(1, len(questions) + 1)).tolist()
     every: list[Entry] = list(
         zip(

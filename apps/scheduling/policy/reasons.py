@@ -2,11 +2,30 @@
 numbers (SCHED-10, SVC-14). Asked only where somebody waits.
 """
 
+from collections.abc import Hashable
+
 from agent.contract.codes import Code, Reason, reason
 from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.plan import told
 from apps.scheduling.policy.registry import Refused, no_numbers
 from apps.scheduling.policy.snapshot import TaskView
+
+
+class Reasons:
+    """Of one decision: asked once for all shapes that differ in nothing that a reason tells, mostly in their
+    model. Room does not grow in a decision, so who was refused once is refused later, too."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._known: dict[Hashable, list[Reason]] = {}
+
+    def of(self, task: TaskView) -> list[Reason]:
+        """As `reasons_of`, by the time when such a task was refused first."""
+        key = self._board.misses.key_of(self._board.question(task).ask)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = reasons_of(self._board, task)
+        return found
 
 
 def reasons_of(board: Board, task: TaskView) -> list[Reason]:

@@ -78,14 +78,14 @@ class Filter:
 class Score:
     """`measure(ask, node, chosen)` answers 0..1, elementwise; the cards chosen come as one. `applies(ask)`:
     whether it has a word to say about the task. `where(ask, columns)`: a score that reads the task's model
-    and is 0 on most nodes tells on which it is not; others do not read the model. `rise(ask)`: by how much
-    the booking of one such task may raise it at most."""
+    and is 0 on most nodes tells on which it is not; others do not read the model. `rise(ask, cards)`: by how
+    much the booking of one such task may raise it at most, on a node of so many cards or more."""
 
     name: str
     measure: Callable[[Any, Any, Any], Any]
     applies: Callable[[Any], bool]
     where: Callable[[Any, Any], Any] | None
-    rise: Callable[[Any], float]
+    rise: Callable[[Any, int], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def score_plugin(
     *,
     applies: Callable[[Any], bool] = _always,
     where: Callable[[Any, Any], Any] | None = None,
-    rise: Callable[[Any], float] = lambda _: 0.0,
+    rise: Callable[[Any, int], float] = lambda *_: 0.0,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a score."""
 

@@ -7,7 +7,6 @@ that filters and scores read both alike. Never refuses anything: filters do.
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
-from agent.contract.states import TaskType
 from apps.scheduling.policy.building import node_row
 from apps.scheduling.policy.capacity import MILLION, Load, rank, reckon, sum_up_holds
 from apps.scheduling.policy.facts import CardFacts, NodeFacts, card_facts, node_facts
@@ -18,15 +17,14 @@ from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserv
 
 
 class Booking(NamedTuple):
-    """A task that this decision put on cards (places in the node). `settles`: nobody of its tenant lived
-    there before; `wide`: it has the host's network or IPC there."""
+    """A task that this decision put on cards (places in the node). `wide`: it has the host's network or IPC
+    there."""
 
     task: TaskView
     slots: tuple[int, ...]
     load: Load
     borrowed: bool
     ports: Ports
-    settles: bool
     wide: bool
 
 
@@ -236,21 +234,13 @@ class NodeRoom:
             self.cap_left -= 1
         self.groups.append(task.group_id)
         self.tasks += 1
-        if booking.settles:
-            self.living |= {task.tenant_id}
+        self.living |= {task.tenant_id}
         if booking.wide:
             self.wide |= {task.tenant_id}
 
 
 AnyCard = CardRoom | OneCard
 AnyNode = NodeRoom | OneNode
-
-
-def is_host_wide(task: TaskView, *, ipc_apart: bool) -> bool:
-    """Whether it has the host's network or IPC on a node (SCHED-09); `ipc_apart`: that gives engines over
-    several cards an IPC of their own."""
-    many_at_once = task.gpu_required > 1 and task.task_type == TaskType.INFERENCE
-    return task.host_network or (many_at_once and not ipc_apart)
 
 
 def as_one(cards: Collection[AnyCard]) -> Chosen:

@@ -15,8 +15,9 @@ from agent.contract.codes import Reason
 from apps.scheduling.policy.ask import ShapeKey, shape_of
 from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.capacity import Load
+from apps.scheduling.policy.ports import Ports
 from apps.scheduling.policy.questions import Entry, Question, ask_near
-from apps.scheduling.policy.reasons import reasons_of
+from apps.scheduling.policy.reasons import Reasons
 from apps.scheduling.policy.snapshot import TaskView
 
 # Nodes kept for a shape beyond one for each of its tasks.
@@ -28,7 +29,7 @@ CATCH_UP = 8
 
 # Shapes are asked about together whose tasks are no more than one of so many nodes: few of those are touched
 # meanwhile.
-AHEAD = 8
+AHEAD = 4
 
 LATER = -2  # the version of an entry that says what its node may be worth at the most
 GONE = -3  # that of a node that refused
@@ -36,6 +37,10 @@ GONE = -3  # that of a node that refused
 Alike = tuple[ShapeKey, int]
 # An entry in the company of its group: (worth there, place, the rest as in Entry, worth without company)
 Beside = tuple[float, int, int, tuple[int, ...], float]
+
+
+# (Place, the cards' places in the node, percent promised of the card, ports)
+Taken = tuple[int, tuple[int, ...], int | None, Ports]
 
 
 def alike(task: TaskView, board: Board) -> Alike:
@@ -49,54 +54,71 @@ class Shape:
 
     __slots__ = (
         "_all",
-        "_asked_now",
         "_beside",
         "_board",
         "_bound",
         "_breathe",
-        "_chosen",
         "_group",
         "_heap",
         "_latest",
+        "_load",
         "_question",
         "_reasons",
+        "_rise",
         "_seen",
+        "_why",
         "is_prepared",
+        "percent",
         "task",
         "tasks",
     )
 
-    def __init__(self, task: TaskView, board: Board, breathe: Callable[[], None]) -> None:
+    def __init__(self, task: TaskView, board: Board, why: Reasons, breathe: Callable[[], None]) -> None:
         self.task = task  # one of them
         self.is_prepared = False
         self.tasks = 0
         self._board = board
+        self._why = why
         self._breathe = breathe
         self._question: Question | None = None
         self._heap: list[Entry] | None = None
         self._all = False  # the heap holds every node that takes it
-        self._asked_now = True  # else others came between the asking and the first task
         self._bound = inf  # no node is better than this that is not in the heap
         self._group = 0
         self._beside: list[Beside] = []  # a heap of the nodes where tasks of the group are
         self._latest: dict[int, int] = {}  # place -> the version of its latest entry, where it is another one
-        self._chosen: Beside = (0.0, 0, 0, (), 0.0)
+        self._load: Load | None = None  # what one of them puts on its cards
+        self.percent: int | None = None  # of its card that one is promised, None = whole ones or none
+        self._rise = 0.0  # by how much a booking may raise what a node is worth
         self._seen = 0
         self._reasons: list[Reason] | None = None
 
-    @property
-    def load(self) -> Load | None:
-        """What one of them puts on its cards."""
-        return None if self._question is None else self._question.ask.load
+    def place(self, task: TaskView) -> Taken | None:
+        """Book the best node for one task of this shape, None where none takes it."""
+        found = self._best(task)
+        if found is None:
+            return None
+        board, (_, place, _, slots, worth) = self._board, found
+        ports = board.book(task, place, slots, self._load)
+        touched = len(board.touched)
+        if touched - self._seen == 1:
+            self._seen = touched
+        # What the node is worth now is asked when it could matter: beside a task of its own group it mostly
+        # does not.
+        worth -= self._rise
+        self._latest[place] = LATER
+        there = worth - board.company(task, place)
+        heapq.heappush(self._beside, (there, place, LATER, slots, worth))
+        return place, slots, self.percent, ports
 
-    def best(self, task: TaskView) -> tuple[int, tuple[int, ...]] | None:
-        """(Place, the cards' places in the node) for one task of this shape, None where no node takes it."""
+    def _best(self, task: TaskView) -> Beside | None:
+        """The best node and its cards, taken out of the heaps."""
         if self._reasons is not None:
             return None
         heap = self._heap
         if heap is None:
             heap = self._fill(task)
-        else:
+        elif len(self._board.touched) != self._seen:
             self._catch_up(task, heap)
         if task.group_id != self._group:
             self._part(heap)
@@ -104,30 +126,12 @@ class Shape:
         chosen = self._pick(task, heap)
         if not self._all and (chosen is None or chosen[0] > self._bound):
             chosen = self._pick(task, self._fill(task))
-        if chosen is None:
-            return None
-        self._chosen = chosen
-        return chosen[1], chosen[3]
-
-    def booked(self) -> None:
-        """The task went where `best` said. What the node is worth now is asked when it could matter: beside a
-        task of its own group it mostly does not."""
-        board, question = self._board, self._question
-        touched = len(board.touched)
-        if touched - self._seen == 1:
-            self._seen = touched
-        if question is None:
-            return
-        _, place, _, slots, worth = self._chosen
-        worth -= question.rise if len(slots) == 1 else 0.0
-        self._latest[place] = LATER
-        there = worth - board.company(self.task, place)
-        heapq.heappush(self._beside, (there, place, LATER, slots, worth))
+        return chosen
 
     def why_not(self, task: TaskView) -> list[Reason]:
         """Why no node takes it: asked once, for room does not grow in a decision."""
         if self._reasons is None:
-            self._reasons = reasons_of(self._board, task)
+            self._reasons = self._why.of(task)
         return self._reasons
 
     def prepare(self, entries: list[Entry], question: Question) -> None:
@@ -135,7 +139,6 @@ class Shape:
         if entries:
             self._keep(question, entries, complete=False)
             self._bound = -question.form.range
-            self._asked_now = False
 
     def _fill(self, task: TaskView) -> list[Entry]:
         self._breathe()
@@ -148,6 +151,10 @@ class Shape:
 
     def _keep(self, question: Question, heap: list[Entry], *, complete: bool) -> None:
         self._question = question
+        ask = question.ask
+        self._rise = question.rise if ask.cards == 1 else 0.0
+        self._load = ask.load
+        self.percent = None if ask.whole or not ask.cards else ask.percent
         self._heap = heap
         self._all = complete
         self._bound = inf
@@ -218,17 +225,9 @@ class Shape:
         """Look at nodes that others touched meanwhile."""
         board, question, seen = self._board, self._question, self._seen
         touched = board.touched
-        if len(touched) == seen:
-            self._asked_now = True
-            return
         self._seen = len(touched)
         versions, latest = board.versions, self._latest
-        if not self._asked_now:
-            self._asked_now = True
-            for _, place, version, _ in list(heap):
-                if version != versions[place] and latest.get(place, version) == version:
-                    self._ask_again(task, place, heap)
-        elif len(touched) - seen <= CATCH_UP and question is not None and question.stretch is not None:
+        if len(touched) - seen <= CATCH_UP and question is not None and question.stretch is not None:
             for place in sorted(set(touched[seen:])):
                 if latest.get(place) != versions[place] and question.stretch.has(place):
                     self._ask_again(task, place, heap)
@@ -240,6 +239,7 @@ class Shapes:
     def __init__(self, board: Board, coming: Iterable[TaskView], breathe: Callable[[], None]) -> None:
         self._board = board
         self._breathe = breathe
+        self._why = Reasons(board)
         self._by_key: dict[Alike, Shape] = {}
         self._by_task: dict[int, Shape] = {}
         for task in coming:
@@ -263,7 +263,7 @@ class Shapes:
         key = alike(task, self._board)
         shape = self._by_key.get(key)
         if shape is None:
-            shape = self._by_key[key] = Shape(task, self._board, self._breathe)
+            shape = self._by_key[key] = Shape(task, self._board, self._why, self._breathe)
         return shape
 
     def _look_ahead(self, shape: Shape) -> None:

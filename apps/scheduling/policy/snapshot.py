@@ -198,3 +198,7 @@ class Snapshot:
     def may_share(self, first: int, second: int) -> bool:
         """Whether two tenants (row ids) may stand on one card; fails closed."""
         return first == second or second in self.shared.get(first, ())
+
+    def friends_of(self, tenant: int) -> frozenset[int]:
+        """All that a tenant may stand on one card with, itself among them."""
+        return self.shared.get(tenant, frozenset()) | {tenant}

@@ -4,6 +4,7 @@ A node that told no folders is not refused here: its agent checks every path its
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from agent.contract.codes import Code
 from agent.contract.paths import is_within
@@ -12,15 +13,15 @@ from apps.scheduling.policy.facts import NodeFacts
 from apps.scheduling.policy.registry import Of, Value, filter_plugin
 
 
-def _outside(ask: Ask, node: NodeFacts) -> str | None:
-    prefixes = node.volume_prefixes
+@lru_cache(maxsize=4096)
+def _outside(mounts: tuple[str, ...], prefixes: tuple[str, ...] | None) -> str | None:
     if prefixes is None:
         return None
-    return next((path for path in ask.mounts if not any(is_within(path, one) for one in prefixes)), None)
+    return next((path for path in mounts if not any(is_within(path, one) for one in prefixes)), None)
 
 
 def _tell(ask: Ask, node: NodeFacts, card: None, left: int) -> Mapping[str, Value]:
-    return {"path": _outside(ask, node)}
+    return {"path": _outside(ask.mounts, node.volume_prefixes)}
 
 
 @filter_plugin(
@@ -32,4 +33,4 @@ def _tell(ask: Ask, node: NodeFacts, card: None, left: int) -> Mapping[str, Valu
     tell=_tell,
 )
 def fits(ask: Ask, node: NodeFacts) -> bool:
-    return _outside(ask, node) is None
+    return _outside(ask.mounts, node.volume_prefixes) is None

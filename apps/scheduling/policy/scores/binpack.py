@@ -10,9 +10,9 @@ from apps.scheduling.policy.lanes import Chosen, NodeLanes
 from apps.scheduling.policy.registry import score_plugin
 
 
-def _rise(ask: Ask) -> float:
-    """A node with one card is begun, and the card as full as the task makes it."""
-    return (1 + 2 * ask.percent / 100) / 3 if ask.cards else 0.0
+def _rise(ask: Ask, cards: int) -> float:
+    """One more card of the node is begun, and it is as much fuller as the task makes it."""
+    return (1 / cards + 2 * ask.percent / 100) / 3 if ask.cards else 0.0
 
 
 @score_plugin("binpack", rise=_rise)
