@@ -94,6 +94,7 @@ async def test_a_dead_replica_costs_three_calls_and_one_a_pause(
     ) as gateway:
         assert [await ask(http, gateway) for _ in range(3)] == [(502, "upstream_unreachable")] * 3
         assert states_of(gateway) == {"task-a": "open"}
+        assert gateway.app._parts.choosing.states() == {"open": 1}
         assert await ask(http, gateway) == (503, "no_backend")
         word = gateway.app._parts.choosing.words()["task-a"]
         assert (word.failures, word.last_failure) == (3, "refused")

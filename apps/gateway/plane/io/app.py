@@ -176,6 +176,7 @@ class GatewayApp:
     def _measure(self) -> None:
         meters.flush()
         table = self._tables.current
+        meters.note_backends(self._parts.choosing.states())
         meters.note_table(None if table is None else table.version, self._tables.age_s())
         meters.note_journal(self._journal.waiting, self._journal.lost - self._told_lost)
         self._told_lost = self._journal.lost

@@ -7,6 +7,7 @@ core/circuit.py. Never speaks to a backend and never answers a caller.
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 import msgspec
@@ -160,6 +161,14 @@ class Choosing:
             for tenant_id, model in self._used
             for route in table.routes.get(tenant_id, {}).get(model, ())
         ]
+
+    def states(self) -> Counter[str]:
+        """How many backends something stands against, by what."""
+        now = time.monotonic()
+        found = Counter(WORDS[circuit.verdict(now)] for circuit in self._circuits.values())
+        if self._heat:
+            found["hot"] = len(self._heat)
+        return found
 
     def words(self) -> dict[str, BackendWord]:
         """What this process holds of backends, for those who look after them."""

@@ -7,6 +7,7 @@ here by hand instead of being asked at the scrape, so that several processes can
 """
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from apps.usage.record import Ending, UsageEntry
 
 MODELS_MAX = 500
 """As many models get a series of their own; those that come later share `other`."""
+BACKEND_STATES = ("passed_over", "half_open", "open", "hot")
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 CALLS = Counter("heteroflow_gateway_requests", "Calls ended, by ending and status.", ["ending", "status"])
@@ -49,6 +51,12 @@ TABLE_VERSION = Gauge(
 TABLE_AGE = Gauge(
     "heteroflow_gateway_table_age_seconds",
     "Since the table was last known to be current; the worst of several processes.",
+    multiprocess_mode="livemax",
+)
+BACKENDS = Gauge(
+    "heteroflow_gateway_backends",
+    "Backends that something stands against, by what; the most that one of several processes sees.",
+    ["state"],
     multiprocess_mode="livemax",
 )
 WAITING = Gauge(
@@ -178,6 +186,12 @@ def note_table(version: int | None, age_s: float | None) -> None:
     if version is not None and age_s is not None:
         TABLE_VERSION.set(version)
         TABLE_AGE.set(age_s)
+
+
+def note_backends(states: Mapping[str, int]) -> None:
+    """How many backends stand how; states that are not named have none."""
+    for state in BACKEND_STATES:
+        _child(BACKENDS, state).set(states.get(state, 0))
 
 
 def note_journal(waiting: int, newly_lost: int) -> None:
