@@ -13,7 +13,7 @@ from apps.scheduling.policy.capacity import MILLION, unrank
 from apps.scheduling.policy.choice import choose
 from apps.scheduling.policy.lanes import Chosen
 from apps.scheduling.policy.misses import Misses
-from apps.scheduling.policy.one import OneCard, OneNode
+from apps.scheduling.policy.one import Company, OneCard, OneNode
 from apps.scheduling.policy.questions import Answer, Base, Form, Question
 from apps.scheduling.policy.registry import (
     OF_CARDS,
@@ -188,7 +188,7 @@ class Board(Bookings):
 
     def company(self, task: TaskView, place: int) -> float:
         """What the company of its group takes off the score there; 0 where it has none."""
-        node, off = OneNode(self.columns, place), 0.0
+        node, off = Company(self.columns, place), 0.0
         for measure, weight in self._companies:
             off += weight * (measure(task, node, ()) - 1.0)
         return off
@@ -239,7 +239,7 @@ class Board(Bookings):
         company = self._gang_companies if task.gang else self._companies
         rated = []
         for worth, place, _, _ in self.entries(self.question(task), task, len(self.nodes)).entries:
-            node = OneNode(self.columns, place)
+            node = Company(self.columns, place)
             more = sum([weight * measure(task, node, others) for measure, weight in company])
             rated.append((worth - more, place))
         return [place for _, place in sorted(rated)]

@@ -17,7 +17,7 @@ from apps.scheduling.policy.capacity import rank, reckon
 from apps.scheduling.policy.circles import Circles
 from apps.scheduling.policy.facts import CardFacts, NodeFacts
 from apps.scheduling.policy.lanes import LIVE, Array, Bools, count_cards
-from apps.scheduling.policy.one import Cells
+from apps.scheduling.policy.one import Cells, Flat
 from apps.scheduling.policy.snapshot import NodeView, Reserve
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Columns:
         self.bookings: defaultdict[int, list[Booking]] = defaultdict(list)  # by place
         self.circles = Circles(self.width, self.count, self.bookings)
         self.siblings: dict[int, dict[int, int]] = {}  # live tasks by group and place
+        self._unreckoned: defaultdict[int, list[int]] = defaultdict(list)  # lanes of cards by place
         self.booked_ports: defaultdict[int, set[int]] = defaultdict(set)  # by place
         self._kind_counts: Array | None = None  # by (kind, node)
         self._counts: dict[tuple[bool, ...], Array] = {}
@@ -50,7 +51,8 @@ class Columns:
         self._places_of: dict[str, dict[Any, Array]] = {}
         build_cards(self, reserve)
         build_nodes(self)
-        self.cells = Cells(self)
+        self._flat = Flat(self)
+        self.cells = Cells(self._flat)
 
     card_id: Array  # row ids
     card_kind: Array
@@ -76,28 +78,9 @@ class Columns:
                 cells.alone[lane] = False
             if not load.inference:
                 cells.without_other[lane] = False
-            total = cells.total_mb[lane]
-            promised = cells.promised[lane] = cells.promised[lane] + load.promise
-            claims = cells.claims_mb[lane] = cells.claims_mb[lane] + total * load.claim // 100
-            (
-                cells.largest_promise[lane],
-                cells.unpromised_mb[lane],
-                cells.free_mb[lane],
-                cells.free_percent[lane],
-                cells.start_percent[lane],
-                fullness,
-            ) = reckon(
-                promised,
-                claims,
-                cells.foreign_mb[lane],
-                cells.used_mb[lane],
-                total,
-                cells.reserve_mb[lane],
-                cells.unpromised_mb[lane] >= 0,
-                self.limit,
-            )
-            cells.fullness[lane] = fullness
-            cells.rank[lane] = rank(fullness, slot)
+            cells.promised[lane] += load.promise
+            cells.claims_mb[lane] += cells.total_mb[lane] * load.claim // 100
+            self._unreckoned[place].append(lane)
         cells.tasks[place] += 1
         cells.versions[place] += 1
         there = self.siblings.get(task.group_id)
@@ -113,6 +96,40 @@ class Columns:
                 if first <= host <= last:
                     cells.ports_left[place] -= 1
         self.circles.come(task.tenant_id, place, slots, wide=wide)
+
+    def settle(self) -> None:
+        """Reckon what is left of all cards that were booked since: before many nodes are asked."""
+        if self._unreckoned:
+            lanes = [lane for some in self._unreckoned.values() for lane in some]
+            self._unreckoned.clear()
+            self._reckon(self._flat, np.array(lanes, np.int64))
+
+    def settle_at(self, place: int) -> None:
+        """The same for one node, before it is asked alone."""
+        for lane in self._unreckoned.pop(place, ()):
+            self._reckon(self.cells, lane)
+
+    def _reckon(self, cells: Any, lanes: Any) -> None:
+        """Of one card, or of many."""
+        (
+            cells.largest_promise[lanes],
+            cells.unpromised_mb[lanes],
+            cells.free_mb[lanes],
+            cells.free_percent[lanes],
+            cells.start_percent[lanes],
+            fullness,
+        ) = reckon(
+            cells.promised[lanes],
+            cells.claims_mb[lanes],
+            cells.foreign_mb[lanes],
+            cells.used_mb[lanes],
+            cells.total_mb[lanes],
+            cells.reserve_mb[lanes],
+            cells.unpromised_mb[lanes] >= 0,
+            self.limit,
+        )
+        cells.fullness[lanes] = fullness
+        cells.rank[lanes] = rank(fullness, lanes // self.count)
 
     def leave(self, booking: "Booking", place: int, room: "NodeRoom") -> None:
         """The last one that came leaves again; `room` is the node without it."""

@@ -21,12 +21,12 @@ NO_CARD = 300
 NO_CAP = 1 << 30
 
 CARD_COLUMNS = {
-    "promised": np.int16,
-    "claims_mb": np.int32,
-    "foreign_mb": np.int32,
-    "used_mb": np.int32,
-    "total_mb": np.int32,
-    "reserve_mb": np.int32,
+    "promised": np.int64,
+    "claims_mb": np.int64,
+    "foreign_mb": np.int64,
+    "used_mb": np.int64,
+    "total_mb": np.int64,
+    "reserve_mb": np.int64,
     "largest_promise": np.int16,
     "unpromised_mb": np.int32,
     "free_mb": np.int32,
@@ -38,7 +38,7 @@ CARD_COLUMNS = {
     "without_other": np.bool_,
     "model": np.int32,
 }
-# What is known of a card, and what was reckoned of it (`capacity.reckon`).
+# What is known of a card; most others are reckoned of it (`capacity.reckon`).
 INPUTS = ("promised", "claims_mb", "foreign_mb", "used_mb", "total_mb", "reserve_mb")
 # Those that a booking changes.
 LIVE = (

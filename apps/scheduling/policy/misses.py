@@ -104,6 +104,7 @@ class Misses:
 
     def find(self, ask: Ask) -> tuple[list[Miss], int]:
         """The misses in the order of the filters, and how many nodes take the task."""
+        self._columns.settle()
         filters = self._filters_of(ask)
         first = list(takewhile(_is_settled, filters))
         known, before = self._start(ask, first)

@@ -16,17 +16,27 @@ if TYPE_CHECKING:
     from apps.scheduling.policy.columns import Columns
 
 
-class Cells:
-    """Every column as plain cells: those of a card stand at (its place in the node) x nodes + place."""
+class Flat:
+    """Every column in one row: those of a card stand at (its place in the node) x nodes + place."""
 
     __slots__ = (*CARD_COLUMNS, *NODE_COLUMNS, "card_id", "versions")
 
     def __init__(self, columns: "Columns") -> None:
         for name in self.__slots__:
-            setattr(self, name, memoryview(getattr(columns, name).reshape(-1)))
+            setattr(self, name, getattr(columns, name).reshape(-1))
 
     def __getattr__(self, name: str) -> Any:  # slots that are filled above
         raise AttributeError(name)
+
+
+class Cells(Flat):
+    """The same as plain cells, for one of them."""
+
+    __slots__ = ()
+
+    def __init__(self, flat: Flat) -> None:
+        for name in Flat.__slots__:
+            setattr(self, name, memoryview(getattr(flat, name)))
 
 
 class OneCard:
@@ -76,10 +86,29 @@ class OneCard:
         return circles.cards.is_only(circles.of(friends), self.lane)
 
 
-class OneNode:
+class Company:
+    """Who is on one node."""
+
+    __slots__ = ("_columns", "place")
+
+    def __init__(self, columns: "Columns", place: int) -> None:
+        self._columns = columns
+        self.place = place
+
+    @property
+    def view(self) -> NodeView:
+        return self._columns.nodes[self.place]
+
+    def siblings_of(self, group_id: int) -> int:
+        """Live tasks of the group there."""
+        there = self._columns.siblings.get(group_id)
+        return 0 if there is None else there.get(self.place, 0)
+
+
+class OneNode(Company):
     """One node."""
 
-    __slots__ = ("_cells", "_columns", "place")
+    __slots__ = ("_cells",)
 
     cap_left: int
     inference_cap: int
@@ -99,10 +128,7 @@ class OneNode:
         self._columns = columns
         self._cells = columns.cells
         self.place = place
-
-    @property
-    def view(self) -> NodeView:
-        return self._columns.nodes[self.place]
+        columns.settle_at(place)
 
     @property
     def facts(self) -> NodeFacts:
@@ -144,11 +170,6 @@ class OneNode:
     def has_free(self, port: int) -> bool:
         booked = self._columns.booked_ports.get(self.place, ())
         return port not in self.view.ports and port not in booked
-
-    def siblings_of(self, group_id: int) -> int:
-        """Live tasks of the group there."""
-        there = self._columns.siblings.get(group_id)
-        return 0 if there is None else there.get(self.place, 0)
 
 
 def _card_cell(name: str) -> Any:

@@ -132,6 +132,7 @@ class Base:
         """Know what all nodes say by now: ask all of them, or of a long stretch those that were touched."""
         if at == self.taken_at:
             return
+        self.columns.settle()
         stretch, undone = self.stretch, at[1] != self.taken_at[1]
         self.taken_at = at
         versions: Array = self.columns.versions[stretch.where]
@@ -267,6 +268,7 @@ def ask_near(questions: Sequence[Question], most: Sequence[int], columns: Column
     form, stretch = questions[0].form, questions[0].stretch
     if stretch is None:
         raise AssertionError("no node passes the filters of facts")
+    columns.settle()
     which, places, more = locate(questions, columns)
     part = stretch.part(places - stretch.first, columns)
     ask = several([one.ask for one in questions], [one.circle for one in questions], which)

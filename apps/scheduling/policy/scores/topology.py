@@ -6,7 +6,7 @@ from typing import Any
 
 from apps.scheduling.policy.ask import Ask
 from apps.scheduling.policy.lanes import Chosen, NodeLanes
-from apps.scheduling.policy.one import OneNode
+from apps.scheduling.policy.one import Company
 from apps.scheduling.policy.registry import company_plugin, score_plugin
 from apps.scheduling.policy.snapshot import NodeView, TaskView
 
@@ -17,7 +17,7 @@ def measure(ask: Ask, node: NodeLanes, chosen: Chosen) -> Any:
 
 
 @company_plugin("topology", gang=True)
-def measure_zone(task: TaskView, node: OneNode, beside: Sequence[NodeView]) -> float:
+def measure_zone(task: TaskView, node: Company, beside: Sequence[NodeView]) -> float:
     if not beside:
         return 1.0
     return sum(bool(node.view.zone) and node.view.zone == other.zone for other in beside) / len(beside)
