@@ -8,7 +8,9 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from celery import current_app
@@ -21,14 +23,16 @@ from apps.core import ticks
 
 log = logging.getLogger("heteroflow.hints")
 
-QUEUE_LENGTH = 1000
+QUEUE_LENGTH = 1000  # of what was said at once, mostly a single hint
 DROPPED = Counter("heteroflow_hints_dropped", "Hints that were not sent; each costs a period at most.")
 
-_queue: "queue.Queue[tuple[Any, ...]]" = queue.Queue(maxsize=QUEUE_LENGTH)
+Hint = tuple[Any, ...]  # who sends it, and what
+
+_queue: "queue.Queue[list[Hint]]" = queue.Queue(maxsize=QUEUE_LENGTH)
 _lock = threading.Lock()
 _sender: threading.Thread | None = None
 _dropped = 0
-_own = threading.local()  # a sending thread's own connection to the broker, and its event loop
+_own = threading.local()  # a sending thread's connection to the broker and event loop; what a thread gathers
 
 
 def dropped() -> int:
@@ -50,25 +54,66 @@ def look(node_id: str) -> None:
 
 def announce(group: str, message: dict[str, Any]) -> None:
     """Send a small message to a channel group after commit; receivers re-read the rows."""
-    transaction.on_commit(lambda: _put(_send_group, group, message))
+    transaction.on_commit(lambda: _put(_send_group, group, tuple(message.items())))
 
 
-def _put(send: Callable[..., None], *args: Any) -> None:
+class _Gathered:
+    """What a thread has to say, each once, until it is sent."""
+
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._said: dict[Hint, None] = {}
+        self._sent_at = time.monotonic()
+
+    def add(self, hint: Hint) -> None:
+        self._said[hint] = None
+        if time.monotonic() - self._sent_at >= self._longest_s:
+            self.send()
+
+    def send(self) -> None:
+        said, self._said = [*self._said], {}
+        self._sent_at = time.monotonic()
+        if said:
+            _send(said)
+
+
+@contextmanager
+def gathered(longest_s: float) -> Iterator[None]:
+    """What this thread says inside is sent at the end, the same once; in a long block each `longest_s`. Sent
+    at once, it would take the processor from the work: the sending thread is one of this process."""
+    said = _own.gathered = _Gathered(longest_s)
+    try:
+        yield
+    finally:
+        _own.gathered = None
+        said.send()
+
+
+def _put(*hint: Any) -> None:
+    said = getattr(_own, "gathered", None)
+    if said is None:
+        _send([hint])
+    else:
+        said.add(hint)
+
+
+def _send(said: list[Hint]) -> None:
     if settings.HINTS_INLINE:
-        send(*args)
+        for send, *args in said:
+            send(*args)
         return
     _ensure_sender()
     try:
-        _queue.put_nowait((send, *args))
+        _queue.put_nowait(said)
     except queue.Full:
-        _count_dropped()
+        _count_dropped(len(said))
 
 
-def _count_dropped() -> None:
+def _count_dropped(many: int = 1) -> None:
     global _dropped
     with _lock:
-        _dropped += 1
-    DROPPED.inc()
+        _dropped += many
+    DROPPED.inc(many)
 
 
 def _ensure_sender() -> None:
@@ -81,12 +126,12 @@ def _ensure_sender() -> None:
 
 def _drain() -> None:
     while True:
-        send, *args = _queue.get()
-        try:
-            send(*args)
-        except Exception as error:  # a hint may be lost, its thread may not
-            _count_dropped()
-            log.warning("a hint was dropped: %s: %s", type(error).__name__, error)
+        for send, *args in _queue.get():
+            try:
+                send(*args)
+            except Exception as error:  # a hint may be lost, its thread may not
+                _count_dropped()
+                log.warning("a hint was dropped: %s: %s", type(error).__name__, error)
 
 
 def _send_kick(name: str, queue_name: str) -> None:
@@ -111,12 +156,12 @@ def _send_kick(name: str, queue_name: str) -> None:
         raise
 
 
-def _send_group(group: str, message: dict[str, Any]) -> None:
+def _send_group(group: str, message: tuple[tuple[str, Any], ...]) -> None:
     layer = get_channel_layer()
     if layer is not None:
         if not hasattr(_own, "runner"):
             _own.runner = asyncio.Runner()  # kept, so that the layer keeps its connection
-        _own.runner.run(_group_send(layer, group, message))
+        _own.runner.run(_group_send(layer, group, dict(message)))
 
 
 async def _group_send(layer: Any, group: str, message: dict[str, Any]) -> None:

@@ -42,29 +42,6 @@ class _Pulse:
             self._renewed = time.monotonic()
 
 
-class _News:
-    """Nodes that got something and shall ask now. They are told at the end of a run, in a long one once a
-    period: told slice by slice the same nodes would be told several times, and the thread that tells them
-    takes the processor from the run."""
-
-    def __init__(self) -> None:
-        self._nodes: set[str] = set()
-        self._told_at = time.monotonic()
-
-    def add(self, nodes: set[str]) -> None:
-        """These, too."""
-        self._nodes |= nodes
-        if time.monotonic() - self._told_at >= settings.SCHEDULING_PERIOD_S:
-            self.tell()
-
-    def tell(self) -> None:
-        """Tell those that were not told."""
-        for node in sorted(self._nodes):
-            hints.look(node)
-        self._nodes.clear()
-        self._told_at = time.monotonic()
-
-
 @tick("scheduling.place", every="SCHEDULING_PERIOD_S", queue="scheduling")
 def place(lease: Held, now: datetime) -> dict[str, Any]:
     """Place what waits, highest priority first, as much as fits into one run; the rest is next.
@@ -72,12 +49,8 @@ def place(lease: Held, now: datetime) -> dict[str, Any]:
     Each portion is decided on what the former ones left and committed before the next, so that a
     crash loses no placement and leaves none half-made (SCHED-12).
     """
-    news = _News()
-    with _no_collections():
-        try:
-            return _place(lease, now, news)
-        finally:
-            news.tell()
+    with hints.gathered(settings.SCHEDULING_PERIOD_S), _no_collections():
+        return _place(lease, now)
 
 
 @contextmanager
@@ -93,7 +66,7 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _place(lease: Held, now: datetime, news: _News) -> dict[str, Any]:
+def _place(lease: Held, now: datetime) -> dict[str, Any]:
     snapshot = load_snapshot(now)
     if snapshot is None:
         return {"waiting": 0}
@@ -105,7 +78,8 @@ def _place(lease: Held, now: datetime, news: _News) -> dict[str, Any]:
             log.error("task row %s can not be judged; the others go on", task_id, exc_info=error)
         pulse()
         moved = _commit(lease, plan, now, pulse)
-        news.add({item.node_public_id for item in plan.placements if item.task_id in moved})
+        for node in {item.node_public_id for item in plan.placements if item.task_id in moved}:
+            hints.look(node)
         made_room += _make_room(lease, plan, now, pulse)
         _note_refusals(lease, plan, now)
         placed += len(moved)
@@ -126,35 +100,37 @@ def _place(lease: Held, now: datetime, news: _News) -> dict[str, Any]:
 
 
 def _commit(lease: Held, plan: Plan, now: datetime, pulse: _Pulse) -> set[int]:
-    """Commit one portion: as a whole, else item by item, a gang as one, so that one bad row costs one row."""
-    if not plan.placements:
-        return set()
-    placements = [placement_of(item) for item in plan.placements]
+    """Commit one portion; answers the row ids of the tasks that were placed."""
+    units = services.units(placement_of(item) for item in plan.placements)
+    return _commit_units(lease, units, now, pulse) if units else set()
+
+
+def _commit_units(lease: Held, units: list[list[Placement]], now: datetime, pulse: _Pulse) -> set[int]:
+    """As a whole, else half by half, a gang as one, so that one bad row costs one row."""
+    placements = [item for unit in units for item in unit]
     try:
-        moved = services.commit_placements(lease=lease, placements=placements, now=now)
+        return services.commit_placements(lease=lease, placements=placements, now=now)
     except LeaseLost:
         raise
     except Exception as error:
-        if not isinstance(error, PlacementClash):
-            log.exception("a slice of %s placements failed; trying them one by one", len(placements))
-        moved = _commit_each(lease, placements, now, pulse)
-    return moved
-
-
-def _commit_each(lease: Held, placements: list[Placement], now: datetime, pulse: _Pulse) -> set[int]:
-    moved: set[int] = set()
-    for unit in services.units(placements):
+        _say_failed(error, units)
+    if len(units) == 1:
+        return set()
+    half, moved = len(units) // 2, set()
+    for part in (units[:half], units[half:]):
         pulse()
-        ids = [item.task_id for item in unit]
-        try:
-            moved |= services.commit_placements(lease=lease, placements=unit, now=now)
-        except LeaseLost:
-            raise
-        except PlacementClash:
-            log.info("task rows %s: their place was taken meanwhile; next run", ids)
-        except Exception:
-            log.exception("task rows %s could not be placed; the others go on", ids)
+        moved |= _commit_units(lease, part, now, pulse)
     return moved
+
+
+def _say_failed(error: Exception, units: list[list[Placement]]) -> None:
+    ids = [item.task_id for item in units[0]]
+    if len(units) > 1:
+        log.warning("a slice of %s placements failed: %r; trying it half by half", len(units), error)
+    elif isinstance(error, PlacementClash):
+        log.info("task rows %s: their place was taken meanwhile; next run", ids)
+    else:
+        log.error("task rows %s could not be placed; the others go on", ids, exc_info=error)
 
 
 def _make_room(lease: Held, plan: Plan, now: datetime, pulse: _Pulse) -> int:

@@ -101,7 +101,7 @@ def end_sender() -> None:
     with contextlib.suppress(queue.Empty):
         while True:
             hints._queue.get_nowait()
-    hints._queue.put((sys.exit,))
+    hints._queue.put([(sys.exit,)])
     if hints._sender is not None:
         hints._sender.join(20)
         assert not hints._sender.is_alive()

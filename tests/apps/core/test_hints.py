@@ -94,6 +94,28 @@ def test_a_kick_of_a_transaction_that_failed_is_not_sent(broker: Broker):
     wait_for(lambda: broker.sent == ["done"])
 
 
+def test_what_is_gathered_is_sent_at_the_end_each_once_and_in_order(broker: Broker):
+    broker.open.set()
+    with pytest.raises(RuntimeError), hints.gathered(60):
+        for name in ("a", "b", "a"):
+            hints.kick(name)
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            hints.kick("undone")
+            raise ZeroDivisionError
+        assert not broker.entered.is_set()
+        raise RuntimeError
+    hints.kick("c")
+
+    wait_for(lambda: broker.sent == ["a", "b", "c"])
+
+
+def test_a_long_gathering_sends_now_and_then(broker: Broker):
+    broker.open.set()
+    with hints.gathered(0.0):
+        hints.kick("a")
+        wait_for(lambda: broker.sent == ["a"])
+
+
 def test_a_layer_that_hangs_is_given_up(broker: Broker, monkeypatch: pytest.MonkeyPatch, settings: Any):
     settings.HINT_TIMEOUT_S = 0.05
 

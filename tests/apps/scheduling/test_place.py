@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from agent.contract.codes import Code
@@ -69,13 +69,14 @@ def test_a_node_is_told_once_a_run_or_once_a_period_of_a_long_one(
 ):
     settings.COMMIT_SLICE, settings.SCHEDULING_PERIOD_S = 1, period_s
     told = []
-    monkeypatch.setattr(hints, "look", told.append)
+    monkeypatch.setattr(transaction, "on_commit", lambda say: say())
+    monkeypatch.setattr(hints, "_send_group", lambda group, message: told.append(group))
     node = factories.make_node(cards=2)
     factories.make_task()
     factories.make_task()
     run()
 
-    assert told == [node.public_id] * times
+    assert told.count(f"node.{node.public_id}") == times
 
 
 def test_what_was_placed_before_the_lease_was_lost_is_told(now, settings, monkeypatch):
