@@ -192,12 +192,9 @@ def placement_rows() -> list[NodeRow]:
         listed = Node.objects.filter(open_to_all=False, **{f"{path}__isnull": False})
         for node_id, tenant_id in listed.values_list("pk", path):
             allowed[node_id].add(tenant_id)
-    seen = {
-        node_id: heard
-        for node_id, *heard in Liveness.objects.values_list(
-            "node_id", "last_seen_at", "door_state", "foreign_ports"
-        )
-    }
+    told = as_text("foreign_ports")
+    heard_of = Liveness.objects.annotate(**told).values_list("node_id", "last_seen_at", "door_state", *told)
+    seen = {node_id: heard for node_id, *heard in heard_of}
     rows = []
     texts = as_text(*_JSON)
     for row in Node.objects.annotate(**texts).order_by("name", "pk").values(*_READ, *_PLAIN, *texts):
@@ -224,7 +221,7 @@ def _node_row(
         id=row["pk"],
         open_to=open_to,
         engines=_engine_names(row["engines_text"]),
-        ports=frozenset(ports).union(msgspec.convert(foreign_ports, list[int])),
+        ports=_shaped(foreign_ports, frozenset[int]).union(ports),
         last_seen_at=last_seen_at,
         reachable=not has_door(parsed(row["dial_text"])) or door == DoorState.OPEN,
         cards=cards,
@@ -237,7 +234,7 @@ def _node_row(
     )
 
 
-_NEVER: tuple[Any, ...] = (None, DoorState.UNKNOWN, [])
+_NEVER: tuple[Any, ...] = (None, DoorState.UNKNOWN, "[]")
 _PLAIN = ("public_id", "name", "runtime", "cordoned", "port_first", "port_last", "host_ipc")
 _JSON = ("dial", "engines", "images", "labels", "volume_prefixes")
 _READ = ("pk", "open_to_all", "inference_cap", *(f"sample__{name}" for name in LoadRow._fields))
@@ -281,9 +278,12 @@ def _shaped(text: str | None, shape: Any) -> Any:
     return None if text is None else msgspec.json.decode(text, type=shape)
 
 
+_OWNED = msgspec.json.Decoder(dict[str, int | None] | None)
+
+
 def _owned(card_id: int, text: str | None) -> dict[str, int | None] | None:
     try:
-        return msgspec.json.decode(text or "null", type=dict[str, int | None] | None)
+        return _OWNED.decode(text or "null")
     except ValueError:
         log.exception("what attempts hold of card row %s can not be read: it counts as not told", card_id)
         return None

@@ -5,7 +5,7 @@ tenants and containers are told of one moment.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,26 +19,23 @@ from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView
 from apps.scheduling.waiting import gang_of
 from apps.workloads.models import Claim
 from apps.workloads.policy.moves import SERVING
-from apps.workloads.selectors import kept_cards, lendable_shares, lent_cards
-from apps.workloads.services.ledger import LEAVING
+from apps.workloads.policy.room import is_host_wide
+from apps.workloads.selectors import LEAVING, kept_cards, lendable_shares, lent_cards
 
 _RUNTIMES = {kind.value: kind for kind in RuntimeKind}
 _NO = frozenset({"", "0", "false", "no", "off"})
 # States in which a task's place can be taken from it.
 _EVICTABLE = SERVING | {State.SLEEPING}
 
-Owned = Mapping[int, dict[str, int | None] | None]  # by card (row id), what each "task.attempt" uses
-
 
 @dataclass(slots=True)
 class Living:
-    """What lives on one node: tasks by group, whose they are (row ids), which of them reach beyond their
-    container, and how many count for the inference cap."""
+    """What lives on one node: tasks by group, whose they are (row ids), whose reach beyond their container,
+    and how many count for the inference cap."""
 
     siblings: Counter[int] = field(default_factory=Counter)
     tenants: set[int] = field(default_factory=set)
-    staged: set[int] = field(default_factory=set)  # with the host's network
-    several: set[int] = field(default_factory=set)  # inference on more than one card
+    host_wide: set[int] = field(default_factory=set)
     inference: int = 0
 
 
@@ -54,7 +51,7 @@ def load_nodes(now: datetime, model_paths: Collection[str]) -> tuple[NodeView, .
     """All nodes, by name. Of the models that lie there only these paths are told."""
     rows = fleet.placement_rows()
     held = _Held()
-    _read_claims(held, {card.id: card.owned_mb for row in rows for card in row.cards}, now)
+    _read_claims(held, rows, now)
     _read_kept(held, now)
     models = fleet.nodes_with_models(model_paths) if model_paths else {}
     return tuple(_node_view(row, now, held, models.get(row.id, frozenset())) for row in rows)
@@ -86,7 +83,7 @@ def _node_view(row: fleet.NodeRow, now: datetime, held: _Held, models: frozenset
         models=models,
         images=row.images,
         tenants=frozenset(living.tenants),
-        host_wide=frozenset(living.staged if row.host_ipc is False else living.staged | living.several),
+        host_wide=frozenset(living.host_wide),
         host_ipc=row.host_ipc,
         zone=str(row.labels.get("zone", "")),
         rdma=str(row.labels.get("rdma", "")).strip().lower() not in _NO,
@@ -111,7 +108,9 @@ def _card_view(card: fleet.CardRow, holds: Collection[CardHold]) -> CardView:
     )
 
 
-def _read_claims(held: _Held, owned: Owned, now: datetime) -> None:
+def _read_claims(held: _Held, rows: Iterable[fleet.NodeRow], now: datetime) -> None:
+    owned = {card.id: card.owned_mb for row in rows for card in row.cards}
+    host_ipc = {row.id: row.host_ipc for row in rows}
     lent = lent_cards()
     lendable = set(lendable_shares().values_list("pk", flat=True))
     paused_since = now - timedelta(seconds=settings.PREEMPTION_PAUSE_S)
@@ -128,10 +127,10 @@ def _read_claims(held: _Held, owned: Owned, now: datetime) -> None:
             living.siblings[group_id] += 1
             living.tenants.add(tenant_id)
             living.inference += inference and counted
-            if staged:
-                living.staged.add(tenant_id)
-            elif inference and gpus > 1:
-                living.several.add(tenant_id)
+            if is_host_wide(
+                host_network=staged, inference=inference, cards=gpus, host_ipc=host_ipc.get(node_id)
+            ):
+                living.host_wide.add(tenant_id)
         if card_id is None:
             continue
         rested = preempted_at is None or preempted_at <= paused_since

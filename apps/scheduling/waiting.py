@@ -26,8 +26,9 @@ log = logging.getLogger("heteroflow.scheduling")
 
 _GROUP = (
     *("pk", "tenant_id", "priority", "task_type", "parallelism", "world_size", "preemptible"),
-    *("gpu_memory_utilization", "labels", "inference_templates"),
+    "gpu_memory_utilization",
 )
+_GROUP_JSON = ("labels", "inference_templates")
 _TASK = (
     *(
         "pk",
@@ -91,14 +92,16 @@ def views_of_rows(tasks: QuerySet[Task]) -> tuple[TaskView, ...]:
 def view_of(task: Task) -> TaskView:
     """The view of a task that need not be written; its row id must differ from all that are."""
     texts = tuple(json.dumps(getattr(task, name)) for name in _TASK_JSON)
-    return _view(attrgetter(*_TASK)(task), texts, _group(attrgetter(*_GROUP)(task.group)))
+    return _view(attrgetter(*_TASK)(task), texts, _group(attrgetter(*_GROUP, *_GROUP_JSON)(task.group)))
 
 
 def _read_groups(ids: Iterable[int]) -> dict[int, _Group]:
     found = {}
-    for row in TaskGroup.objects.filter(pk__in=ids).order_by().values_list(*_GROUP):
+    texts = as_text(*_GROUP_JSON)
+    rows = TaskGroup.objects.filter(pk__among=ids).annotate(**texts).order_by()
+    for *row, labels, templates in rows.values_list(*_GROUP, *texts):
         try:
-            found[row[0]] = _group(row)
+            found[row[0]] = _group((*row, parsed(labels), parsed(templates)))
         except (TypeError, ValueError):
             log.exception("group row %s can not be read for placing; its tasks wait", row[0])
     return found

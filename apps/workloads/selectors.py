@@ -17,11 +17,18 @@ from apps.tenants import scope
 from apps.tenants.models import Tenant
 from apps.tenants.scope import Viewer
 from apps.workloads.models import CardClaim, Claim, Event, Lend, Loan, Reservation, Task, TaskGroup
-from apps.workloads.policy.moves import RUNS_ON_NODE, is_falling_asleep
+from apps.workloads.policy.moves import ENDED, RUNS_ON_NODE, is_falling_asleep
 from apps.workloads.policy.pipelines import HEAD, MEETING_PORT
 from apps.workloads.policy.templates import Template, pick
 
 ENGINE_LABEL = "heteroflow.engine"
+
+# Claims of attempts that are on their way out: what they hold comes free by itself.
+LEAVING = (
+    ~Q(attempt=F("task__attempt"))
+    | Q(task__state__in=[*ENDED, State.PENDING, State.STOPPING])
+    | Q(task__state=State.DRAINING, task__desired=Desired.STOP)
+)
 
 
 def groups(viewer: Viewer) -> QuerySet[TaskGroup]:

@@ -227,7 +227,7 @@ TICK_LEASE_TTL_S = env.float("TICK_LEASE_TTL_S", default=4.0)
 # are for a run itself, and for the lease of a holder that died.
 LOOP_LATE_PERIODS = env.float("LOOP_LATE_PERIODS", default=3.0)
 LOOP_LATE_SLACK_S = env.float("LOOP_LATE_SLACK_S", default=15.0)
-COMMIT_SLICE = env.int("COMMIT_SLICE", default=500)
+COMMIT_SLICE = env.int("COMMIT_SLICE", default=2000)  # more at once cost less each, and lock for longer
 # What one run of the scheduler may take before the rest is left to the next one.
 SCHEDULING_BUDGET_S = env.float("SCHEDULING_BUDGET_S", default=8.0)
 # Weights of the score plugins (apps/scheduling/policy/scores) by name; absent = 1.

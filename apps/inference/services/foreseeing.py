@@ -18,9 +18,9 @@ from apps.inference.policy.fitting import CardKind, find_misfits
 from apps.inference.validation import ServiceSpec
 from apps.scheduling.selectors import reserve, view_of
 from apps.tenants.models import Tenant
-from apps.workloads.models import Task, TaskGroup
+from apps.workloads.models import Task
 from apps.workloads.selectors import choose_engine
-from apps.workloads.services import name_of_replica
+from apps.workloads.services import rows_of_group
 
 
 def foresee(tenant: Tenant, spec: ServiceSpec, now: datetime) -> ServiceSpec:
@@ -67,19 +67,17 @@ def find_warnings(spec: ServiceSpec) -> list[Code]:
 def would_be_tasks(tenant: Tenant, spec: ServiceSpec, now: datetime) -> list[Task]:
     """The tasks that a creation would write, unwritten: their row ids are below zero, where none is,
     and in the order of ranks."""
-    group = TaskGroup(pk=-1, tenant=tenant, created_at=now, state_since=now, **group_fields(spec))
-    return [
-        Task(
-            pk=rank - spec.replicas,
-            group=group,
-            rank=rank,
-            name=name_of_replica(spec.worker.name or group.name, rank, spec.replicas),
-            created_at=now,
-            state_since=now,
-            **{name: value for name, value in task_fields(spec).items() if name != "name"},
-        )
-        for rank in range(spec.replicas)
-    ]
+    group, tasks = rows_of_group(
+        tenant=tenant,
+        group_fields=group_fields(spec),
+        task_fields=task_fields(spec),
+        replicas=spec.replicas,
+        now=now,
+    )
+    group.pk = -1
+    for task in tasks:
+        task.pk, task.group = task.rank - spec.replicas, group
+    return tasks
 
 
 def group_fields(spec: ServiceSpec) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView
 from apps.scheduling.simulation.fleet import Machine
 from apps.scheduling.simulation.workload import Item, Tenant
+from apps.workloads.policy.room import is_host_wide
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +46,15 @@ class Stand:
         if self.borrowed or (self.percent is not None and not self.counted):
             return 0
         return 100 if self.percent is None else self.percent
+
+    def is_host_wide(self, host_ipc: bool | None) -> bool:
+        """Whether it has the host's network or IPC on a node that says this of IPC (SCHED-09)."""
+        return is_host_wide(
+            host_network=bool(self.item.gang),
+            inference=self.item.work.serves,
+            cards=len(self.cards),
+            host_ipc=host_ipc,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -228,7 +238,7 @@ class Occupancy:
     def _view(self, node: _Node, at_s: float) -> NodeView:
         base, stands = node.machine.view, node.stands
         open_to = node.machine.open_to
-        wide = {stand.tenant.id for stand in stands if self._is_host_wide(stand, base)}
+        wide = {stand.tenant.id for stand in stands if stand.is_host_wide(base.host_ipc)}
         return replace(
             base,
             online=node.online,
@@ -245,10 +255,6 @@ class Occupancy:
         for name in names:
             if name in self._tenants:
                 yield self._tenants[name].id
-
-    def _is_host_wide(self, stand: Stand, node: NodeView) -> bool:
-        several = len(stand.cards) > 1 and stand.item.work.serves and node.host_ipc is not False
-        return bool(stand.item.gang) or several
 
     def _card_view(self, card: CardView, node: _Node, at_s: float) -> CardView:
         stands = self._on_card.get(card.id, [])

@@ -5,9 +5,10 @@ writers could break between them. Pure: no Django, no clock, no I/O. Ids are row
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+
+import msgspec
 
 
 class Rule(StrEnum):
@@ -22,8 +23,7 @@ class Rule(StrEnum):
     NOT_LENT = "what sleeps on a card is not to be borrowed, or not any more"
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """What a task holds of a card; `percent` None = the card alone. `counted`: the commitment counts it
     (SCHED-16). `lendable`: asleep, and training may borrow it now. `borrowed`: on a card that sleepers have
     lent, so that it promises nothing. `kept`: no claim, but room kept for the task. `id`: its row."""
@@ -62,8 +62,7 @@ class HeldNode:
     inference_cap: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """A task that is to stand on cards of a node. `counted`: it has a port definition, so that commitment and
     inference cap count it (SCHED-16). `borrowed`: on sleepers' cards."""
 
@@ -103,17 +102,23 @@ class Ledger:
 
     def book(self, asked: Sequence[Asked]) -> Rule | None:
         """Book all of these, or none; answers the rule that forbids it."""
-        before: list[tuple[dict[int, Any], int, Any]] = []
+        before = self._as_they_are(asked) if len(asked) > 1 else ({}, {})
         for one in asked:
             rule = self._refusal(one)
             if rule is not None:
-                for held, row_id, value in reversed(before):
-                    held[row_id] = value
+                self._nodes |= before[0]
+                self._cards |= before[1]
                 return rule
-            before.append((self._nodes, one.node_id, self._nodes[one.node_id]))
-            before += [(self._cards, card_id, self._cards[card_id]) for card_id in one.cards]
             self._put(one)
         return None
+
+    def _as_they_are(self, asked: Sequence[Asked]) -> tuple[dict[int, HeldNode], dict[int, HeldCard]]:
+        nodes = {one.node_id for one in asked} & self._nodes.keys()
+        cards = {card_id for one in asked for card_id in one.cards} & self._cards.keys()
+        return (
+            {node_id: replace(self._nodes[node_id]) for node_id in nodes},
+            {card_id: replace(self._cards[card_id]) for card_id in cards},
+        )
 
     def shares(self, card_id: int) -> tuple[Share, ...]:
         """Who holds what of a card by now."""
@@ -126,7 +131,7 @@ class Ledger:
         capped = asked.inference and asked.counted and node.inference_cap is not None
         if capped and node.inference >= (node.inference_cap or 0):
             return Rule.INFERENCE_CAP
-        met = node.tenants if _is_host_wide(asked, node) else node.host_wide
+        met = node.tenants if _is_wide(asked, node) else node.host_wide
         if not self._shares_with(asked.tenant_id, met):
             return Rule.RED_LINE
         for card_id in asked.cards:
@@ -138,7 +143,7 @@ class Ledger:
     def _refusal_of_card(self, asked: Asked, card: HeldCard | None) -> Rule | None:
         if card is None or not card.usable or card.node_id != asked.node_id:
             return Rule.CARD_GONE
-        others = [share for share in card.shares if not (share.kept and share.task_id == asked.task_id)]
+        others = _others(asked, card)
         if not self._shares_with(asked.tenant_id, {share.tenant_id for share in others}):
             return Rule.RED_LINE
         if asked.borrowed:
@@ -157,27 +162,28 @@ class Ledger:
         return all(other == tenant_id or self._may_share(tenant_id, other) for other in others)
 
     def _put(self, asked: Asked) -> None:
-        node, own = self._nodes[asked.node_id], {asked.tenant_id}
-        self._nodes[asked.node_id] = HeldNode(
-            node.usable,
-            node.host_ipc,
-            node.tenants | own,
-            node.host_wide | own if _is_host_wide(asked, node) else node.host_wide,
-            node.inference + (asked.inference and asked.counted),
-            node.inference_cap,
-        )
+        node = self._nodes[asked.node_id]
+        if asked.tenant_id not in node.tenants:
+            node.tenants |= {asked.tenant_id}
+        if _is_wide(asked, node) and asked.tenant_id not in node.host_wide:
+            node.host_wide |= {asked.tenant_id}
+        node.inference += asked.inference and asked.counted
         share = Share(
             asked.task_id,
             asked.tenant_id,
             asked.percent,
-            inference=asked.inference,
-            counted=asked.counted,
+            asked.inference,
+            asked.counted,
             borrowed=asked.borrowed,
         )
         for card_id in asked.cards:
             card = self._cards[card_id]
-            others = [one for one in card.shares if not (one.kept and one.task_id == asked.task_id)]
-            self._cards[card_id] = HeldCard(card.node_id, card.usable, [*others, share])
+            card.shares = [*_others(asked, card), share]
+
+
+def _others(asked: Asked, card: HeldCard) -> list[Share]:
+    """All but the room that is kept for it."""
+    return [share for share in card.shares if not (share.kept and share.task_id == asked.task_id)]
 
 
 def promised(shares: Iterable[Share]) -> int:
@@ -189,7 +195,16 @@ def promised(shares: Iterable[Share]) -> int:
     )
 
 
-def _is_host_wide(asked: Asked, node: HeldNode) -> bool:
-    """Whether it gets the host's network or IPC there (SCHED-09)."""
-    several = asked.inference and len(asked.cards) > 1
-    return asked.host_network or (several and node.host_ipc is not False)
+def _is_wide(asked: Asked, node: HeldNode) -> bool:
+    return is_host_wide(
+        host_network=asked.host_network,
+        inference=asked.inference,
+        cards=len(asked.cards),
+        host_ipc=node.host_ipc,
+    )
+
+
+def is_host_wide(*, host_network: bool, inference: bool, cards: int, host_ipc: bool | None) -> bool:
+    """Whether a task reaches beyond its container on a node: it has the host's network or, as an engine of
+    several cards, the host's IPC, unless the node told that it gives none (SCHED-09)."""
+    return host_network or (inference and cards > 1 and host_ipc is not False)

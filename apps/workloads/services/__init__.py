@@ -2,7 +2,7 @@
 
 from apps.workloads.services.acts import Act, Did, Said, said
 from apps.workloads.services.claiming import claim_task
-from apps.workloads.services.creating import create_group, name_of_replica
+from apps.workloads.services.creating import create_group, rows_of_group
 from apps.workloads.services.emptying import (
     begin_replacement,
     clear_node,
@@ -84,7 +84,6 @@ __all__ = [
     "lose_nodes",
     "make_room",
     "move_task",
-    "name_of_replica",
     "note_held_back",
     "note_quiet",
     "note_refusals",
@@ -96,6 +95,7 @@ __all__ = [
     "request_sleep",
     "request_stop",
     "request_wake",
+    "rows_of_group",
     "said",
     "set_replicas",
     "settle_pair",

@@ -38,28 +38,12 @@ def create_group(
     """
     if actor.user_id is None:
         raise Forbidden
-    group = TaskGroup.objects.create(
-        tenant=tenant,
-        created_by_id=actor.user_id,
-        state=State.PENDING,
-        state_since=now,
-        created_at=now,
-        **group_fields,
+    group, tasks = rows_of_group(
+        tenant=tenant, group_fields=group_fields, task_fields=task_fields, replicas=replicas, now=now
     )
-    base = task_fields.pop("name", "") or group.name
-    tasks = Task.objects.bulk_create(
-        Task(
-            group=group,
-            rank=rank,
-            name=name_of_replica(base, rank, replicas),
-            state=State.PENDING,
-            state_since=now,
-            created_at=now,
-            reason_code=Code.CREATED,
-            **task_fields,
-        )
-        for rank in range(replicas)
-    )
+    group.created_by_id = actor.user_id
+    group.save(force_insert=True)
+    Task.objects.bulk_create(tasks)
     Event.objects.bulk_create(
         Event(group=group, task=task, to_state=State.PENDING, code=Code.CREATED, actor=actor.name, at=now)
         for task in tasks
@@ -68,9 +52,29 @@ def create_group(
     return group
 
 
-def name_of_replica(base: str, rank: int, replicas: int) -> str:
-    """What a task is called whose service has so many."""
-    return base if replicas == 1 else f"{base}-{rank}"
+def rows_of_group(
+    *,
+    tenant: Tenant,
+    group_fields: dict[str, Any],
+    task_fields: dict[str, Any],
+    replicas: int,
+    now: datetime,
+) -> tuple[TaskGroup, list[Task]]:
+    """A group and its tasks, in the order of ranks, as they are before anything is written of them."""
+    group = TaskGroup(tenant=tenant, state=State.PENDING, state_since=now, created_at=now, **group_fields)
+    base = task_fields.get("name") or group.name
+    tasks = [
+        Task(
+            **task_fields
+            | {"group": group, "rank": rank, "name": base if replicas == 1 else f"{base}-{rank}"},
+            state=State.PENDING,
+            state_since=now,
+            created_at=now,
+            reason_code=Code.CREATED,
+        )
+        for rank in range(replicas)
+    ]
+    return group, tasks
 
 
 def add_like(pattern: Task, *, by: str, why: Reason, now: datetime, replaces: Task | None = None) -> Task:

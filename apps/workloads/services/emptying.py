@@ -5,12 +5,12 @@ Decides nothing: who is replaced when, and which of a pair stays, is upkeep's.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db.models import Exists, F, OuterRef, QuerySet
+from msgspec.structs import replace
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.states import Desired, Phase, State

@@ -9,25 +9,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
-from agent.contract.states import Desired, Parallelism, State, TaskType
+from agent.contract.states import Parallelism, TaskType
 from apps.fleet.models import Card, Node
 from apps.fleet.selectors import inference_cap
 from apps.tenants import redline
 from apps.tenants.models import TenantStatus
 from apps.workloads.models import CardClaim, Claim, Reservation
-from apps.workloads.policy.moves import ENDED
-from apps.workloads.policy.room import HeldCard, HeldNode, Ledger, Share
-from apps.workloads.selectors import kept_cards, lendable_shares, lent_cards, waiting
+from apps.workloads.policy.room import Asked, HeldCard, HeldNode, Ledger, Share, is_host_wide
+from apps.workloads.selectors import LEAVING, kept_cards, lendable_shares, lent_cards, waiting
 from apps.workloads.state import Group, lock_groups
-
-# Claims of attempts that are on their way out: what they hold comes free by itself.
-LEAVING = (
-    ~Q(attempt=F("task__attempt"))
-    | Q(task__state__in=[*ENDED, State.PENDING, State.STOPPING])
-    | Q(task__state=State.DRAINING, task__desired=Desired.STOP)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +38,22 @@ class Waiting:
     counted: bool
     host_network: bool
     reserved: bool
+
+    def asks(
+        self, node_id: int, cards: tuple[int, ...], percent: int | None, *, borrowed: bool = False
+    ) -> Asked:
+        """What it asks of a node and cards (row ids)."""
+        return Asked(
+            self.id,
+            self.tenant_id,
+            node_id,
+            cards,
+            percent,
+            self.inference,
+            self.counted,
+            self.host_network,
+            borrowed,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,23 +133,30 @@ def _lock_cards(ids: Collection[int]) -> dict[int, HeldCard]:
 
 def _read_residents(live: QuerySet[Claim], nodes: dict[int, HeldNode]) -> None:
     """Whose work lives on the nodes, and how many inference containers (SCHED-06, -09)."""
-    inference = Q(task__group__task_type=TaskType.INFERENCE)
-    several = inference & Q(task__gpu_required__gt=1) & ~Q(node__host_ipc=False)
     rows = (
-        live.annotate(
-            wide=Q(task__group__parallelism=Parallelism.PIPELINE_PARALLEL) | several,
-            capped=inference & ~Q(task__ports=[]),
-        )
+        live.annotate(counted=~Q(task__ports=[]))
         .order_by()
-        .values_list("node_id", "task__group__tenant_id", "wide", "capped")
+        .values_list(
+            "node_id",
+            "task__group__tenant_id",
+            "task__group__task_type",
+            "task__group__parallelism",
+            "task__gpu_required",
+            "counted",
+        )
         .annotate(count=Count("pk"))
     )
-    for node_id, tenant_id, wide, capped, count in rows:
-        node = nodes[node_id]
+    for node_id, tenant_id, task_type, parallelism, cards, counted, count in rows:
+        node, inference = nodes[node_id], task_type == TaskType.INFERENCE
         node.tenants |= {tenant_id}
-        if wide:
+        if is_host_wide(
+            host_network=parallelism == Parallelism.PIPELINE_PARALLEL,
+            inference=inference,
+            cards=cards,
+            host_ipc=node.host_ipc,
+        ):
             node.host_wide |= {tenant_id}
-        if capped:
+        if inference and counted:
             node.inference += count
 
 

@@ -6,10 +6,10 @@ Owns what is written of a placement, and of why a task waits. Decides no place.
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.db import IntegrityError
 
@@ -19,7 +19,6 @@ from apps.core import rows
 from apps.core.leases import Held
 from apps.fleet.models import Port
 from apps.workloads.models import CardClaim, Claim, Loan, Reservation, Task
-from apps.workloads.policy.room import Asked
 from apps.workloads.services.ledger import Books, Waiting, open_books
 from apps.workloads.state import Move, transition_many
 
@@ -30,8 +29,7 @@ class PlacementClash(Exception):
     """Something of this slice does not hold any more; nothing of the slice was written."""
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """A task on a node. `cards` are row ids; `percent` None = each card alone; `host_ports` are
     (container_port, host_port). `borrowed`: on cards of sleepers, of which loans are made (SHARE-04).
     Those of one `gang` are written together or not at all; "" = it stands for itself."""
@@ -50,7 +48,7 @@ def commit_placements(*, lease: Held, placements: list[Placement], now: datetime
     """Write one slice in one transaction of the lease holder; answers the row ids of the tasks that were
     placed. What does not fit any more is left out, a gang as a whole; the first ones come first.
 
-    Raises PlacementClash (the caller then tries gang by gang, item by item) and LeaseLost.
+    Raises PlacementClash (the caller then tries half by half, a gang as one) and LeaseLost.
     """
     if not placements:
         return set()
@@ -72,7 +70,7 @@ def units(placements: Iterable[Placement]) -> list[list[Placement]]:
 
 def _commit(placements: list[Placement], now: datetime) -> set[int]:
     books = open_books(
-        tasks=[one.task_id for one in placements],
+        tasks={one.task_id for one in placements},
         nodes={one.node_id for one in placements},
         cards={card for one in placements for card in one.cards},
         borrowed={card for one in placements if one.borrowed for card in one.cards},
@@ -85,7 +83,8 @@ def _commit(placements: list[Placement], now: datetime) -> set[int]:
         for card in one.cards
     }
     fitting = [one for unit in units(placements) if _fits(unit, books) for one in unit]
-    moves = [_move(one, books) for one in fitting]
+    placed = {node_id: reason(Code.PLACED, node=name) for node_id, name in books.nodes.items()}
+    moves = [_move(one, books.tasks[one.task_id], placed[one.node_id]) for one in fitting]
     if len(transition_many(moves, actor="scheduler", now=now, groups=books.groups)) != len(fitting):
         raise PlacementClash
     if fitting:
@@ -97,38 +96,23 @@ def _fits(unit: list[Placement], books: Books) -> bool:
     """Whether all of these still fit; then they are booked."""
     tasks = [books.tasks.get(one.task_id) for one in unit]
     asked = [
-        asked_of(one, task)
+        task.asks(one.node_id, one.cards, one.percent, borrowed=one.borrowed)
         for one, task in zip(unit, tasks, strict=True)
         if task is not None and task.version == one.version
     ]
     return len(asked) == len(unit) and books.ledger.book(asked) is None
 
 
-def asked_of(placement: Placement, task: Waiting) -> Asked:
-    """What a placement asks of its node and cards."""
-    return Asked(
-        task.id,
-        task.tenant_id,
-        placement.node_id,
-        placement.cards,
-        placement.percent,
-        inference=task.inference,
-        counted=task.counted,
-        host_network=task.host_network,
-        borrowed=placement.borrowed,
-    )
-
-
-def _move(placement: Placement, books: Books) -> Move:
+def _move(placement: Placement, task: Waiting, why: Reason) -> Move:
     return Move(
         placement.task_id,
         placement.version,
         State.PENDING,
         State.SCHEDULING,
-        reason(Code.PLACED, node=books.nodes[placement.node_id]),
+        why,
         settings.CLAIM_DEADLINE_S,
         {
-            "attempt": books.tasks[placement.task_id].attempt + 1,
+            "attempt": task.attempt + 1,
             "node_id": placement.node_id,
             "phase": Phase.PLACED,
             "refusals": _NONE,

@@ -18,7 +18,6 @@ from apps.tenants import redline
 from apps.tenants.models import TenantStatus
 from apps.workloads.models import Reservation, Task
 from apps.workloads.policy.moves import SERVING
-from apps.workloads.policy.room import Asked
 from apps.workloads.services.emptying import unplace
 from apps.workloads.services.ending import take_off
 from apps.workloads.services.ledger import Books, Waiting, open_books
@@ -79,7 +78,7 @@ def _holds(wanted: Sequence[RoomWanted], books: Books, leaving: dict[int, Task],
         victims = [leaving.get(victim) for victim in one.victims]
         if not all(victim is not None and _may_go(victim, task, pause) for victim in victims):
             return False
-        asked.append(_asked(one, task))
+        asked.append(task.asks(one.node_id, one.cards, one.percent))
     return books.ledger.book(asked) is None
 
 
@@ -91,19 +90,6 @@ def _may_go(victim: Task, task: Waiting, pause: datetime) -> bool:
     placed = victim.state in SERVING or (asleep and victim.node_id is not None)
     spared = victim.preempted_at is not None and victim.preempted_at > pause
     return placed and not spared and victim.group.preemptible and victim.group.priority < task.priority
-
-
-def _asked(wanted: RoomWanted, task: Waiting) -> Asked:
-    return Asked(
-        task.id,
-        task.tenant_id,
-        wanted.node_id,
-        wanted.cards,
-        wanted.percent,
-        inference=task.inference,
-        counted=task.counted,
-        host_network=task.host_network,
-    )
 
 
 def _give_way(victim: Task, now: datetime) -> None:
