@@ -178,14 +178,16 @@ class Port(models.Model):
     """A host port that one attempt of a task holds, until its agent confirms the exit (SVC-12).
     `owner` is the task's public id: tasks live above machines."""
 
-    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="ports")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="ports", db_index=False)
     number = models.PositiveIntegerField()
-    owner = models.CharField(max_length=40, db_index=True)
+    owner = models.CharField(max_length=40)
     attempt = models.PositiveIntegerField()
     container_port = models.PositiveIntegerField()
 
     class Meta:
+        # `one_owner_a_port` finds the ports of a node, too.
         constraints = [models.UniqueConstraint(fields=["node", "number"], name="one_owner_a_port")]
+        indexes = [models.Index(fields=["owner"], name="ports_by_owner")]
 
     def __str__(self) -> str:
         return f"{self.node}:{self.number}"

@@ -88,7 +88,9 @@ class Task(models.Model):
     """One container or engine process. `attempt` rises at each placement (LIFE-08)."""
 
     public_id = PublicIdField(kind="task")
-    group = models.ForeignKey(TaskGroup, on_delete=models.CASCADE, related_name="tasks")
+    # Here and below: no index of its own where a constraint's begins with the field, nor the second one that
+    # Django gives to indexed text on PostgreSQL. Each of a task's indexes is written at each of its moves.
+    group = models.ForeignKey(TaskGroup, on_delete=models.CASCADE, related_name="tasks", db_index=False)
     rank = models.PositiveIntegerField(default=0)
     generation = models.PositiveIntegerField(default=1)
     name = models.CharField(max_length=220)
@@ -110,7 +112,7 @@ class Task(models.Model):
     # sleeping task of which `run` is wanted has been asked to wake and waits for its node or card (LIFE-04).
     desired = models.CharField(max_length=10, choices=choices(Desired), default=Desired.RUN)
     # progress
-    state = models.CharField(max_length=20, choices=choices(State), default=State.PENDING, db_index=True)
+    state = models.CharField(max_length=20, choices=choices(State), default=State.PENDING)
     state_since = models.DateTimeField()
     deadline_at = models.DateTimeField(null=True)
     version = models.PositiveBigIntegerField(default=0)
@@ -149,6 +151,7 @@ class Task(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["group", "generation", "rank"], name="one_task_a_rank")
         ]
+        indexes = [models.Index(fields=["state"], name="tasks_by_state")]
 
     def __str__(self) -> str:
         return self.name
@@ -158,7 +161,7 @@ class Claim(models.Model):
     """One placement: this attempt of a task holds room on a node, until its agent confirms that the
     container is gone. `incarnation` is the run of the agent that took it on ("" = nobody yet)."""
 
-    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="claims")
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="claims", db_index=False)
     attempt = models.PositiveIntegerField()
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="claims")
     incarnation = models.CharField(max_length=64, blank=True, default="")
@@ -183,7 +186,7 @@ class Claim(models.Model):
 class CardClaim(models.Model):
     """What a claim holds of one card: a percentage of it, or (empty) the card alone (SCHED-05)."""
 
-    claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="cards")
+    claim = models.ForeignKey(Claim, on_delete=models.CASCADE, related_name="cards", db_index=False)
     card = models.ForeignKey(Card, on_delete=models.CASCADE, related_name="claims")
     percent = models.PositiveIntegerField(null=True)
 
