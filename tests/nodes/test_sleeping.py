@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.breaks.page import assert_shown
-from tests.fakes.vllm.image import ANSWER, build_fake_vllm, order_next
+from tests.fakes.vllm.image import ANSWER, order_next
 from tests.nodes.fleet import CARDS, Fleet
 from tests.nodes.machine import Machine
 from tests.nodes.servers import any_server
@@ -15,9 +15,8 @@ from tests.stack import until
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
 
-def serve(fleet: Fleet, name: str) -> str:
+def serve(fleet: Fleet, name: str, image: str) -> str:
     """A vLLM on the second machine; its group's id."""
-    image = build_fake_vllm(fleet.machines["two"].engine.socket)
     with fleet.only("two"):
         group = fleet.serve(name, kind=CARDS["two"], image=image, model_path=str(fleet.model.parent))
     assert fleet.await_answer(name) == ANSWER
@@ -46,9 +45,9 @@ STARTED, ASKED = "Starting vLLM API server 0", "sleep is asked for, level 2"
 
 
 @pytest.mark.req("SLEEP-01", "SLEEP-02", "AGENT-04")
-def test_it_wakes_in_the_container_that_slept(fleet: Fleet) -> None:
+def test_it_wakes_in_the_container_that_slept(fleet: Fleet, vllm: str) -> None:
     two = fleet.machines["two"]
-    group = serve(fleet, "sleeper")
+    group = serve(fleet, "sleeper", vllm)
     before, container = fleet.task(group), two.containers(fleet.task(group)["id"])
     made = two.api.inspect_container(before["id"])["Config"]
     assert "VLLM_SERVER_DEV_MODE=1" in made["Env"] and "--enable-sleep-mode" in made["Cmd"]
@@ -93,9 +92,9 @@ def running_in(machine: Machine, task: dict[str, Any]) -> int:
 
 @pytest.mark.req("SLEEP-03")
 @any_server
-def test_a_wake_without_its_container_makes_a_new_one_and_says_so(fleet: Fleet) -> None:
+def test_a_wake_without_its_container_makes_a_new_one_and_says_so(fleet: Fleet, vllm: str) -> None:
     two = fleet.machines["two"]
-    group = serve(fleet, "bare")
+    group = serve(fleet, "bare", vllm)
     (container,) = two.containers(fleet.task(group)["id"])
     task = sleep(fleet, group)
     two.api.remove_container(container, force=True)
@@ -111,9 +110,11 @@ def test_a_wake_without_its_container_makes_a_new_one_and_says_so(fleet: Fleet) 
 
 @pytest.mark.req("SLEEP-04")
 @any_server
-def test_a_wake_on_a_node_that_is_offline_moves_nothing_and_is_carried_out_elsewhere(fleet: Fleet) -> None:
+def test_a_wake_on_a_node_that_is_offline_moves_nothing_and_is_carried_out_elsewhere(
+    fleet: Fleet, vllm: str
+) -> None:
     two = fleet.machines["two"]
-    group = serve(fleet, "cut-off")
+    group = serve(fleet, "cut-off", vllm)
     task = sleep(fleet, group)
     (container,) = two.containers(task["id"])
     two.cut()
