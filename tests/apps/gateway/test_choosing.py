@@ -90,7 +90,7 @@ async def test_a_dead_replica_costs_three_calls_and_one_a_pause(
 ) -> None:
     dead = make_replica(await unused_port())
     async with RunningGateway(
-        FakeSource(make_table(make_route(dead))), tmp_path, sideline_s=3600.0, **QUIET
+        FakeSource(make_table(make_route(dead))), tmp_path, circuit_pause_s=3600.0, **QUIET
     ) as gateway:
         assert [await ask(http, gateway) for _ in range(3)] == [(502, "upstream_unreachable")] * 3
         assert states_of(gateway) == {"task-a": "open"}
@@ -113,7 +113,7 @@ async def test_half_open_lets_one_call_try(
 ) -> None:
     dead = make_replica(await unused_port())
     source = FakeSource(make_table(make_route(dead)))
-    async with RunningGateway(source, tmp_path, sideline_s=0.2, **QUIET) as gateway:
+    async with RunningGateway(source, tmp_path, circuit_pause_s=0.2, **QUIET) as gateway:
         for _ in range(3):
             await ask(http, gateway)
         await until(lambda: states_of(gateway) == {"task-a": "half_open"})

@@ -10,7 +10,12 @@ from apps.gateway.plane.core.config import GatewayConfig
 
 pytestmark = pytest.mark.req("GW-08")
 CONFIG = GatewayConfig(
-    sideline_s=5, circuit_pause_max_s=30, circuit_refusals=3, circuit_failures=3, circuit_window=10
+    sideline_s=5,
+    circuit_pause_s=1,
+    circuit_pause_max_s=30,
+    circuit_refusals=3,
+    circuit_failures=3,
+    circuit_window=10,
 )
 
 
@@ -31,19 +36,31 @@ def test_refusals_in_a_row_open_it_until_a_trial_succeeds() -> None:
     circuit = make_circuit()
     for _ in range(3):
         circuit.fail(Failure.REFUSED, 0)
-    assert circuit.verdict(4.9) is Verdict.OPEN
-    assert circuit.verdict(5) is Verdict.TRIAL and circuit.wants_trial(5)
+    assert circuit.verdict(0.9) is Verdict.OPEN
+    assert circuit.verdict(1) is Verdict.TRIAL and circuit.wants_trial(1)
     circuit.begin_trial()
-    assert circuit.verdict(5) is Verdict.OPEN and not circuit.wants_trial(5), "one call tries it, not all"
+    assert circuit.verdict(1) is Verdict.OPEN and not circuit.wants_trial(1), "one call tries it, not all"
     circuit.fail(Failure.REFUSED, 6)
-    assert circuit.verdict(15.9) is Verdict.OPEN, "the second pause is twice as long"
-    assert circuit.verdict(16) is Verdict.TRIAL
+    assert circuit.verdict(7.9) is Verdict.OPEN, "the second pause is twice as long"
+    assert circuit.verdict(8) is Verdict.TRIAL
     circuit.begin_trial()
     circuit.succeed(trial=True)
-    assert circuit.verdict(16) is Verdict.FREE
+    assert circuit.verdict(8) is Verdict.FREE
     circuit.fail(Failure.REFUSED, 20)
     assert circuit.verdict(20) is Verdict.PASSED, "the row began anew"
     assert circuit.verdict(25) is Verdict.TRIAL, "and the pause, too"
+
+
+def test_pauses_grow_up_to_a_limit() -> None:
+    circuit, now, pauses = make_circuit(circuit_refusals=1), 0.0, []
+    for _ in range(8):
+        circuit.fail(Failure.REFUSED, now)
+        began = now
+        while not circuit.wants_trial(now):
+            now += 0.5
+        pauses.append(now - began)
+        circuit.begin_trial()
+    assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
 def test_an_answer_between_ends_the_row() -> None:

@@ -131,10 +131,14 @@ class Circuit:
         return sum(self._outcomes) < self._config.circuit_failures
 
     def _open(self, now: float, *, strict: bool) -> None:
-        """Each pause after a trial that failed is twice the one before, up to a limit."""
-        if self._until is not None and now >= self._until:
-            self._pause_s = min(self._pause_s * 2, self._config.circuit_pause_max_s)
-        if self._until is None or now >= self._until:
+        """Each pause after a trial that failed is twice the one before, up to a limit. One that gets no call
+        at all is tried sooner than one that others stand in for."""
+        if strict and not self._strict:
+            self._pause_s = self._config.circuit_pause_s
+            self._until = now + self._pause_s
+        elif self._until is None or now >= self._until:
+            if self._until is not None:
+                self._pause_s = min(self._pause_s * 2, self._config.circuit_pause_max_s)
             self._until = now + self._pause_s
         self._strict = strict
 

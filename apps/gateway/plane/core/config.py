@@ -57,9 +57,11 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     sideline_s: float = 5.0
     """How long a replica that refused a connection, or failed too often, is passed over while others can
     serve; twice as long after each call that tried it in vain, up to `circuit_pause_max_s` (GW-08)."""
+    circuit_pause_s: float = 1.0
     circuit_pause_max_s: float = 60.0
     circuit_refusals: int = 3
-    """After so many refused connections in a row it gets no call at all until the pause is over."""
+    """After so many refused connections in a row it gets no call at all for `circuit_pause_s`, and twice as
+    long after each in vain."""
     circuit_failures: int = 5
     circuit_window: int = 20
     """So many failures among so many calls, and it is passed over."""
