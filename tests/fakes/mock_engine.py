@@ -6,6 +6,7 @@ anything: the text is `tokens` words.
 
 import asyncio
 import json
+import ssl
 import time
 from dataclasses import dataclass, field
 
@@ -48,8 +49,11 @@ class Plan:
 class MockEngine:
     """`async with MockEngine() as engine:` serves on 127.0.0.1:engine.port."""
 
-    def __init__(self, model: str = "engine-name", key: str = "") -> None:
+    def __init__(
+        self, model: str = "engine-name", key: str = "", context: ssl.SSLContext | None = None
+    ) -> None:
         self.model = model
+        self._context = context
         self.key = key
         self.plan = Plan()
         self.seen: list[dict] = []
@@ -71,7 +75,7 @@ class MockEngine:
             app.router.add_post(path, self._call)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.2)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024, ssl_context=self._context)
         await site.start()
         self.port = site._server.sockets[0].getsockname()[1]
         return self

@@ -83,7 +83,8 @@ def read_url(url: str) -> SplitResult | None:
     try:
         parts = urlsplit(url.rstrip("/").removesuffix("/v1"))
         port = parts.port
-    except ValueError:
+        (parts.hostname or "").encode("idna")
+    except ValueError:  # UnicodeError among them
         return None
     usable = parts.scheme in ("https", "http") and parts.hostname and port != 0
     clean = url.isascii() and url.isprintable() and not set(' "<>\\^`{}|%') & set(url)

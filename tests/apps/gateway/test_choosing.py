@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
-import msgspec
 import pytest
 
 from apps.gateway.plane.io.probes import Probes
@@ -284,28 +283,3 @@ async def test_what_is_known_of_backends_is_told(
         await until(lambda: source.said and source.said[-1].backends)
         word = source.said[-1].backends["task-a"]
         assert (word.state, word.failures, word.last_failure) == ("closed", 1, "error")
-
-
-@pytest.mark.req("GW-19", "GW-12")
-async def test_an_external_engine_is_a_backend_like_any(http: aiohttp.ClientSession, tmp_path: Path) -> None:
-    async with MockEngine("their-name", key="their-key") as engine:
-        far = msgspec.structs.replace(
-            make_replica(engine, "ext-a", attempt=0, external=True, private_ok=True),
-            engine="external",
-            served_model_name="",
-            engine_key="their-key",
-        )
-        route = make_route(far, group_id="")
-        async with RunningGateway(FakeSource(make_table(route)), tmp_path, **QUIET) as gateway:
-            assert await ask(http, gateway) == (200, "ext-a")
-            assert engine.seen[0]["model"] == "their-name"
-            (record,) = gateway.records()
-            assert (record.task_id, record.group_id, record.prompt_tokens) == ("ext-a", "", 21)
-            await probes_of(gateway).probe_all()
-            assert states_of(gateway) == {}
-        far = msgspec.structs.replace(far, private_ok=False)
-        source = FakeSource(make_table(make_route(far, group_id="")))
-        async with RunningGateway(source, tmp_path / "b", **QUIET) as gateway:
-            seen = len(engine.seen)
-            assert await ask(http, gateway) == (502, "upstream_unreachable")
-            assert len(engine.seen) == seen, "an address of the inner network is not connected to"

@@ -94,6 +94,7 @@ def test_only_operators_see_and_make_them(api_client: Clients, client: APIClient
         ("https://example.com:0", "bad_engine_url"),
         ("https://example.com:99999", "bad_engine_url"),
         ("https://exämple.com", "bad_engine_url"),
+        ("https://a..example.com", "bad_engine_url"),
         ("https://127.0.0.1/v1", "private_engine"),
         ("https://10.0.0.8", "private_engine"),
         ("https://[::1]", "private_engine"),
