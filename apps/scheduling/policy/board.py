@@ -122,8 +122,9 @@ class Board(Bookings):
                 left = stay
         raise AssertionError(f"{by.name} is not asked for such a task")
 
-    def fit(self, question: Question, task: TaskView, place: int) -> Fit | None:
-        """What a node that passed the filters of facts is worth; None where it refuses."""
+    def fit(self, question: Question, task: TaskView, place: int, likely: int = 0) -> Fit | None:
+        """What a node that passed the filters of facts is worth; None where it refuses. Of a task of one card
+        `likely` is the slot that is asked first, which spares asking others that are less full."""
         form, stretch, ask = question.form, question.stretch, question.ask
         if stretch is None:
             return None
@@ -137,7 +138,7 @@ class Board(Bookings):
             return self._worth(question, node, NO_CARDS), ()
         ok = stretch.slots(place)
         if ask.cards == 1:
-            best = self._fullest(question, place, ok)
+            best = self._fullest(question, place, ok, likely)
             if not best:
                 return None
             fullness, slot = unrank(best)
@@ -155,11 +156,13 @@ class Board(Bookings):
         chosen = choose(ask.cards, some)
         return self._worth(question, node, as_one(chosen)), tuple([card.slot for card in chosen])
 
-    def _fullest(self, question: Question, place: int, ok: list[bool] | None) -> int:
+    def _fullest(self, question: Question, place: int, ok: list[bool] | None, likely: int) -> int:
         """The rank of the first card there that fits, 0 = none."""
         ask, asked, count = question.ask, question.form.card_filters, self.columns.count
         card, best = OneCard(self.columns, place, 0), 0
-        for slot, its in enumerate(self.columns.cells.rank[place::count].tolist()):
+        ranks = list(enumerate(self.columns.cells.rank[place::count].tolist()))
+        ranks.insert(0, ranks.pop(likely))
+        for slot, its in ranks:
             if its <= best or (ok is not None and not ok[slot]):
                 continue
             card.slot, card.lane = slot, slot * count + place

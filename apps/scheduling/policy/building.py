@@ -1,6 +1,6 @@
 """Builds the fleet's columns out of a snapshot's nodes (`columns.py`): reads each node and card once."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import nan
 from typing import TYPE_CHECKING, Any
 
@@ -100,12 +100,22 @@ def build_nodes(columns: "Columns") -> None:
             crowd.tenants.extend(tenants)
         for group, number in node.siblings.items():
             columns.siblings.setdefault(group, {})[place] = number
+    columns.index["models"] = index_of(columns.nodes, lambda node: node.models)
     columns.node_kind = np.array(kinds, np.int32)
     for name, values in rows.items():
         setattr(columns, name, np.array(values, NODE_COLUMNS[name]))
     cards = (columns.card_kind > 0).sum(axis=0)
     begun = ((columns.card_kind > 0) & (columns.alone ^ True)).sum(axis=0)
     columns.begun = begun / np.maximum(cards, 1)
+
+
+def index_of(nodes: Iterable[NodeView], values_of: Callable[[NodeView], Iterable[Any]]) -> dict[Any, Any]:
+    """Places of nodes, in order, by each value among those of a field."""
+    found: dict[Any, list[int]] = {}
+    for place, node in enumerate(nodes):
+        for one in values_of(node):
+            found.setdefault(one, []).append(place)
+    return found
 
 
 def node_row(node: NodeView) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from apps.scheduling.policy.building import build_cards, build_nodes, largest_group
+from apps.scheduling.policy.building import build_cards, build_nodes, index_of, largest_group
 from apps.scheduling.policy.capacity import rank, reckon
 from apps.scheduling.policy.circles import Circles
 from apps.scheduling.policy.facts import CardFacts, NodeFacts
@@ -48,7 +48,7 @@ class Columns:
         self._counts: dict[tuple[bool, ...], Array] = {}
         self._group_sizes: tuple[Array, Array] | None = None
         self._having: dict[tuple[str, Any], Bools] = {}
-        self._places_of: dict[str, dict[Any, Array]] = {}
+        self.index: dict[str, dict[Any, Array | list[int]]] = {}  # places by field and value
         build_cards(self, reserve)
         build_nodes(self)
         self._flat = Flat(self)
@@ -187,14 +187,15 @@ class Columns:
 
     def places_of(self, field: str, value: Any, values_of: Callable[[NodeView], Iterable[Any]]) -> Array:
         """Places of the nodes that have the value among those of a field, in order."""
-        index = self._places_of.get(field)
+        index = self.index.get(field)
         if index is None:
-            found: dict[Any, list[int]] = defaultdict(list)
-            for place, node in enumerate(self.nodes):
-                for one in values_of(node):
-                    found[one].append(place)
-            index = self._places_of[field] = {one: np.array(places) for one, places in found.items()}
-        return index.get(value, _NOWHERE)
+            index = self.index[field] = index_of(self.nodes, values_of)
+        found = index.get(value)
+        if found is None:
+            return _NOWHERE
+        if isinstance(found, list):
+            found = index[value] = np.array(found)
+        return found
 
 
 _NOWHERE: Array = np.array([], np.int64)

@@ -16,7 +16,7 @@ def choose_ports(task: TaskView, held: Collection[int], more: set[int], first: i
     count = last - first + 1
     # Each attempt begins elsewhere in the range: a port that something else on the machine holds
     # does not meet every rebuild.
-    step = (task.id * 7 + task.attempt * 61) % max(1, count)
+    step = (task.id * 7 + task.attempt * 61) % count if count > 0 else 0
     chosen = []
     for container, host in task.ports:
         if not host:

@@ -7,6 +7,7 @@ is renewed where bookings touched them. One node alone is asked by `Board`, for 
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -278,18 +279,17 @@ def ask_near(questions: Sequence[Question], most: Sequence[int], columns: Column
     worth = -(form.score(ask, part, best, columns) + more)
     fits = fitting.nonzero()[0]
     order = fits[np.lexsort((places[fits], worth[fits], which[fits]))]
-    which, places = which[order], places[order]
-    ends = np.searchsorted(which, np.arange(1, len(questions) + 1)).tolist()
+    begins = np.searchsorted(which[order], np.arange(len(questions) + 1))
+    number = np.arange(len(order)) - begins[which[order]]
+    order = order[number < np.array(most)[which[order]]]  # the best ones of each
+    ends = np.searchsorted(which[order], np.arange(1, len(questions) + 1)).tolist()
     every: list[Entry] = list(
         zip(
             worth[order].tolist(),
-            places.tolist(),
-            columns.versions[places].tolist(),
+            places[order].tolist(),
+            columns.versions[places[order]].tolist(),
             zip(unrank(best[order])[1].tolist(), strict=True),
             strict=True,
         )
     )
-    starts = [0, *ends[:-1]]
-    return [
-        every[start : min(end, start + some)] for start, end, some in zip(starts, ends, most, strict=True)
-    ]
+    return [every[start:end] for start, end in pairwise([0, *ends])]

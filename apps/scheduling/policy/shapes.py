@@ -186,7 +186,7 @@ class Shape:
                 break
             else:
                 heapq.heappop(heap)
-                self._ask_again(task, place, heap)
+                self._ask_again(task, place, slots, heap)
         while beside:
             there, place, version, slots, worth = beside[0]
             if best is not None and (best[0], best[1]) <= (there, place):
@@ -196,7 +196,7 @@ class Shape:
                 continue
             if version == versions[place]:
                 return there, place, version, slots, worth
-            found = self._ask(task, place)
+            found = self._ask(task, place, slots)
             if found is not None:
                 there = found[0] - board.company(task, place)
                 heapq.heappush(beside, (there, place, found[2], found[3], found[0]))
@@ -205,19 +205,19 @@ class Shape:
         heapq.heappop(heap)
         return best[0], best[1], best[2], best[3], best[0]
 
-    def _ask(self, task: TaskView, place: int) -> Entry | None:
+    def _ask(self, task: TaskView, place: int, slots: tuple[int, ...]) -> Entry | None:
         """What a node says that was touched."""
         if self._question is None:
             return None
-        found = self._board.fit(self._question, task, place)
+        found = self._board.fit(self._question, task, place, slots[0] if slots else 0)
         if found is None:
             self._latest[place] = GONE
             return None
         now = self._latest[place] = self._board.versions[place]
         return found[0], place, now, found[1]
 
-    def _ask_again(self, task: TaskView, place: int, heap: list[Entry]) -> None:
-        entry = self._ask(task, place)
+    def _ask_again(self, task: TaskView, place: int, slots: tuple[int, ...], heap: list[Entry]) -> None:
+        entry = self._ask(task, place, slots)
         if entry is not None:
             heapq.heappush(heap, entry)
 
@@ -230,7 +230,7 @@ class Shape:
         if len(touched) - seen <= CATCH_UP and question is not None and question.stretch is not None:
             for place in sorted(set(touched[seen:])):
                 if latest.get(place) != versions[place] and question.stretch.has(place):
-                    self._ask_again(task, place, heap)
+                    self._ask_again(task, place, (), heap)
 
 
 class Shapes:

@@ -54,7 +54,8 @@ class Stretch:
         """Which cards of a node that passes do, None = all."""
         if self.cards_ok is None:
             return None
-        return [bool(ok) for ok in self.cards_ok[:, place - self.first]]
+        slots: list[bool] = self.cards_ok[:, place - self.first].tolist()
+        return slots
 
 
 class Stretches:
