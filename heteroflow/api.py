@@ -6,6 +6,7 @@ from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView
 urlpatterns = [
     path("v1/", include("apps.tenants.api.urls")),
     path("v1/", include("apps.inference.api.urls")),
+    path("v1/", include("apps.gateway.api.urls")),  # before those of routing: see there
     path("v1/", include("apps.routing.api.urls")),
     path("v1/", include("apps.catalog.api.urls")),
     path("v1/", include("apps.fleet.api.urls")),

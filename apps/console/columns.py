@@ -77,6 +77,7 @@ COLUMNS = {
     "estimated_gpu_memory_mb": _("estimated GPU memory (MB)"),
     "event": _("event"),
     "expires_at": _("expires at"),
+    "external": _("external engine"),
     "external_port": _("external port"),
     "failed": _("not completed"),
     "failures_in_a_row": _("failures in a row"),

@@ -15,6 +15,8 @@ OWN_PAGES = [
     reverse_lazy("admin:workloads_task_queue"),
     reverse_lazy("admin:fleet_card_map"),
     reverse_lazy("admin:usage_usagetotal_overview"),
+    reverse_lazy("admin:routing_modelroute_test"),
+    reverse_lazy("admin:routing_gatewayload_backends"),
 ]
 
 
@@ -72,6 +74,8 @@ SIDEBAR = {
             "items": [
                 _item(_("Model routes"), "alt_route", "routing_modelroute"),
                 _item(_("External engines"), "public", "routing_externalengine"),
+                _item(_("Route test"), "conversion_path", "routing_modelroute", "test"),
+                _item(_("Backends"), "network_node", "routing_gatewayload", "backends"),
                 _item(_("Endpoints"), "hub", "routing_inferenceendpoint"),
                 _item(_("API keys"), "key", "tenants_apikey"),
                 _item(_("Gateway processes"), "speed", "routing_gatewayload"),

@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from apps.core.texts_alerts import ALERTS
 from apps.core.texts_explain import EXPLAIN
 from apps.core.texts_files import FILES
+from apps.core.texts_gateway import GATEWAY
 from apps.core.texts_placing import FULLER, PLACING, WHAT
 from apps.core.texts_recovery import RECOVERY, TELLS_WHY
 from apps.core.texts_sleep import SLEEP
@@ -21,6 +22,7 @@ TEXTS: dict[str, Promise] = {
     **ALERTS,
     **EXPLAIN,
     **FILES,
+    **GATEWAY,
     **PLACING,
     **RECOVERY,
     **SLEEP,

@@ -4,9 +4,12 @@ from typing import Any
 
 from agent.contract.states import State
 from apps.core import ids
+from apps.core.clock import utc_now
 from apps.files.models import FileRequest
 from apps.routing.models import ExternalEngine, InferenceEndpoint, ModelRoute
 from apps.tenants.models import Role
+from apps.usage.models import UsageRecord, UsageTotal
+from apps.usage.sums import bounds
 from apps.workloads.models import Event
 from tests import factories
 
@@ -54,6 +57,18 @@ class Estate:
             touched_at=factories.NOW,
             expires_at=factories.NOW,
         )
+        used = {
+            "tenant_id": tenant.public_id,
+            "tenant_slug": tenant.slug,
+            "member": self.owner.username,
+            "key_id": key.public_id,
+            "model": f"{MARK}-model",
+            "group_id": group.public_id,
+        }
+        now = utc_now()
+        call = {"request_id": f"{MARK}-call", "path": "/v1/x", "ending": "completed", "http_status": 200}
+        UsageRecord.objects.create(started_at=now, **call, **used)
+        UsageTotal.objects.create(span="day", began_at=bounds(now.date(), now.date())[0], requests=1, **used)
         session = factories.make_session(self.owner)
         link = factories.make_invitation(tenant, self.owner)
         self.rows: dict[str, Any] = {

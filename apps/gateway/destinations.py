@@ -1,0 +1,184 @@
+"""Where a call would go, and why: the published routes of one model, judged by what the gateways say (GW-03).
+
+Reads only; whoever asks sees the routes of services in their sight, of all others the share alone. Asks no
+engine and makes no call. The rules are `plane/core/explain.py`'s.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.conf import settings
+
+from apps.core import texts
+from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.admission import find_routes, require_active, require_live, require_scope
+from apps.gateway.plane.core.choice import NO_PINS, Pins
+from apps.gateway.plane.core.explain import ReplicaWord, RouteWord, Seen, explain
+from apps.gateway.plane.io.config import load_config
+from apps.routing import gateways, selectors
+from apps.routing.load import Source
+from apps.routing.models import ModelRoute
+from apps.routing.published import find_key, load_routes, read_version
+from apps.routing.table import INFERENCE, PIN, Key, Table
+from apps.tenants.models import ApiKey, Tenant, TenantStatus
+from apps.tenants.scope import Viewer
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A call as somebody imagines it. Without a `key` it may do everything. `user`: the body's own field."""
+
+    tenant: Tenant
+    model: str
+    key: ApiKey | None = None
+    pins: Pins = NO_PINS
+    user: str = ""
+
+
+def live_sources(now: datetime) -> list[Source]:
+    """The gateway processes that spoke within LOAD_FRESH_S."""
+    since = now - timedelta(seconds=settings.LOAD_FRESH_S)
+    return [source for source in gateways.read() if not source.left and source.said_at >= since]
+
+
+def foretell(viewer: Viewer, asked: Asked, now: datetime) -> dict[str, Any]:
+    """What would become of the call: the refusal it would get, if any, and every route with its reason.
+
+    `tenant` and `key` must be in the viewer's sight: pick them by selectors.
+    """
+    sources = live_sources(now)
+    of_model = load_routes().get(asked.tenant.public_id, {}).get(asked.model)
+    key = _key_of(asked)
+    found: list[RouteWord] = []
+    refusal: errors.CallError | None = None
+    config = load_config()
+    try:
+        _require(key, asked.pins, now.timestamp())
+        table = Table(0, {}, {} if of_model is None else {asked.tenant.public_id: {asked.model: of_model}})
+        find_routes(table, key, asked.model)
+    except errors.CallError as fault:
+        refusal = fault
+    if of_model:
+        found = explain(
+            of_model,
+            [Seen(source.load.in_flight, source.load.backends) for source in sources] or [Seen()],
+            now.timestamp(),
+            limit=config.replica_connections,
+            load_fresh_s=config.engine_load_fresh_s,
+            pins=asked.pins,
+            session=lambda kind: {"header": asked.pins.session, "user": asked.user}.get(kind, key.key_id),
+        )
+    if refusal is None and not any(word.percent for word in found):
+        refusal = errors.no_backend(asked.model, config.retry_after_s)
+    return _told(viewer, asked, found, refusal, sources)
+
+
+def _key_of(asked: Asked) -> Key:
+    """As it is published; one that was given and is not published has ended. Without one: of the tenant, and
+    nothing else stands against it."""
+    tenant = asked.tenant
+    plain = Key("", "", tenant.public_id, tenant.slug, "", scopes=frozenset({INFERENCE, PIN}))
+    if asked.key is not None:
+        return find_key(asked.key.sha256) or msgspec.structs.replace(plain, expires_at=0.0)
+    suspended = tenant.suspended_reason if tenant.status == TenantStatus.SUSPENDED else None
+    return msgspec.structs.replace(plain, suspended=suspended)
+
+
+def _require(key: Key, pins: Pins, now: float) -> None:
+    """The gateway's own checks of a key, but for the address, which nobody has here. Raises CallError."""
+    require_active(require_live(key, now=now))
+    require_scope(key, INFERENCE)
+    if (pins.version or pins.backend) and PIN not in key.scopes:
+        raise errors.pin_not_allowed("x-heteroflow-version" if pins.version else "x-heteroflow-backend")
+
+
+def _told(
+    viewer: Viewer,
+    asked: Asked,
+    found: list[RouteWord],
+    refusal: errors.CallError | None,
+    sources: list[Source],
+) -> dict[str, Any]:
+    rows = selectors.routes(viewer).filter(tenant=asked.tenant, model_name=asked.model)
+    seen = {row.public_id: row for row in rows}
+    shown = [
+        _route(seen[word.route.route_id], word, sources) for word in found if word.route.route_id in seen
+    ]
+    published = {word.route.route_id for word in found}
+    shown += [_off(row) for row in rows if not row.active and row.public_id not in published]
+    others = [word for word in found if word.route.route_id not in seen]
+    return {
+        "model": asked.model,
+        "tenant": asked.tenant.slug,
+        "table_version": read_version(),
+        "gateways": len(sources),
+        "refusal": None
+        if refusal is None
+        else {"status": refusal.status, "code": refusal.code or "", "message": refusal.message},
+        "routes": shown,
+        "others": len(others),
+        "others_percent": round(sum(word.percent for word in others), 1),
+    }
+
+
+def _route(row: ModelRoute, word: RouteWord, sources: list[Source]) -> dict[str, Any]:
+    return _facts(row) | {
+        "percent": word.percent,
+        "reason": {"code": word.code, "text": texts.say(word.code)},
+        "replicas": [_replica(one, sources) for one in word.replicas],
+    }
+
+
+def _off(row: ModelRoute) -> dict[str, Any]:
+    reason = {"code": "route_off", "text": texts.say("route_off")}
+    return _facts(row) | {"percent": 0.0, "reason": reason, "replicas": []}
+
+
+def _facts(row: ModelRoute) -> dict[str, Any]:
+    return {
+        "id": row.public_id,
+        "leads_to": row.group.name if row.group else row.external.name if row.external else "",
+        "group_id": row.group.public_id if row.group else None,
+        "priority": row.priority,
+        "weight": row.weight,
+        "version": row.version,
+        "balancing": row.balancing,
+        "sticky": row.sticky,
+        "active": row.active,
+    }
+
+
+def _replica(word: ReplicaWord, sources: list[Source]) -> dict[str, Any]:
+    task_id = word.replica.task_id
+    standings = sorted(word.standings.items(), key=lambda item: -item[1])
+    return {
+        "task_id": task_id,
+        "percent": word.percent,
+        "in_flight": sum(source.load.in_flight.get(task_id, 0) for source in sources),
+        "standings": [
+            {"code": f"standing_{name}", "text": texts.say(f"standing_{name}"), "gateways": count}
+            for name, count in standings
+        ],
+        **told_of(task_id, sources),
+    }
+
+
+def told_of(task_id: str, sources: list[Source]) -> dict[str, Any]:
+    """What the processes say of one backend, together: failures of all, the newest word of its engine. None =
+    nobody told, which is not 0."""
+    words = [word for source in sources if (word := source.load.backends.get(task_id)) is not None]
+    last: Mapping[str, Any] = max(
+        (msgspec.structs.asdict(word) for word in words if word.told_at is not None),
+        key=lambda word: word["told_at"],
+        default={},
+    )
+    return {
+        "failures": sum(word.failures for word in words),
+        "last_failure": next((word.last_failure for word in words if word.last_failure), ""),
+        "running": last.get("running"),
+        "waiting": last.get("waiting"),
+        "kv_use": last.get("kv_use"),
+    }
