@@ -79,7 +79,7 @@ class IssueKeyForm(KeyLimitsForm, TenantForm):
 class ChangeKeyForm(KeyLimitsForm, RefusalForm):
     """The limits of a key that there is."""
 
-    def __init__(self, *args: Any, key: ApiKey, **kwargs: Any) -> None:
+    def __init__(self, data: Any = None, *, key: ApiKey) -> None:
         present = {
             "name": key.name,
             "allowed_models": ", ".join(key.allowed_models or ()),
@@ -87,7 +87,7 @@ class ChangeKeyForm(KeyLimitsForm, RefusalForm):
             "expires_at": key.expires_at,
             "scopes": key.scopes,
         }
-        super().__init__(*args, initial=present, **kwargs)
+        super().__init__(data, initial=present)
 
     def changes(self) -> dict[str, Any]:
         """Only what the person changed, so that what another one changed meanwhile stays."""
@@ -99,5 +99,5 @@ class RotateKeyForm(forms.Form):
     """What becomes of the value before; without a word it ends at once."""
 
     overlap_seconds = forms.TypedChoiceField(
-        label=_("The old key"), choices=overlap_choices, coerce=int, required=False, empty_value=0
+        label=_("The old key"), choices=overlap_choices, coerce=int, required=False, empty_value=None
     )

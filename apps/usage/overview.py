@@ -11,6 +11,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.utils import formats
+from django.utils.functional import Promise
 from django.utils.http import urlencode
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
@@ -25,6 +26,7 @@ from apps.usage.sums import By, Only, Use, add, use_by
 from apps.workloads.models import TaskGroup
 
 LINES_SHOWN = 200
+Text = str | Promise
 
 _WORDS: dict[By, Any] = {
     By.MODEL: _("model"),
@@ -152,7 +154,7 @@ def _points(uses: list[Use], first: date, last: date, hourly: bool) -> list[tupl
     return [(moment.strftime(form), found.get(moment.isoformat(), Use())) for moment in moments]
 
 
-def _chart(title: str, kinds: dict[str, tuple[str, str]], points: list[tuple[str, Use]]) -> Chart:
+def _chart(title: Text, kinds: dict[str, tuple[Text, str]], points: list[tuple[str, Use]]) -> Chart:
     """`kinds`: word and field of each."""
     drawn = []
     for label, use in points:
@@ -162,7 +164,7 @@ def _chart(title: str, kinds: dict[str, tuple[str, str]], points: list[tuple[str
             for kind, (word, _field) in kinds.items()
         )
         drawn.append((label, f"{label}: {told}", values))
-    return build_chart(title, {kind: word for kind, (word, _field) in kinds.items()}, drawn)
+    return build_chart(str(title), {kind: str(word) for kind, (word, _field) in kinds.items()}, drawn)
 
 
 def _named(viewer: Viewer, by: By, uses: list[Use]) -> list[Line]:

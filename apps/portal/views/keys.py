@@ -62,7 +62,7 @@ def rotate(request: HttpRequest, key_id: str) -> HttpResponse:
     """A new key in place of the old one, which ends at once or lives on for the chosen time."""
     viewer = viewer_of(request.user)
     form = RotateKeyForm(request.POST)
-    overlap_s = form.cleaned_data["overlap_seconds"] if form.is_valid() else 0
+    overlap_s = form.cleaned_data["overlap_seconds"] or 0 if form.is_valid() else 0
     key, plain = services.rotate_key(
         actor=viewer, key=_own(viewer, key_id), now=utc_now(), overlap_s=overlap_s
     )
