@@ -15,7 +15,6 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, transaction
 from django.db.models import F, Q
+from msgspec.structs import replace
 
 from agent.contract.states import Desired, Parallelism, Phase, State, TaskType
 from apps.core import hints, leases, ticks

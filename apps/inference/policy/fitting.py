@@ -6,7 +6,9 @@ offline, is waited for. The checks are the scheduler's own, on empty cards.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from agent.contract.codes import Code
 from agent.contract.states import Parallelism, RuntimeKind
@@ -18,8 +20,7 @@ from apps.scheduling.policy.snapshot import CardView, NodeView, Reserve, Snapsho
 _OF_SIZE = frozenset({Code.VRAM_SHORT, Code.ENGINE_MEMORY, Code.CARDS_SHORT})
 
 
-@dataclass(frozen=True)
-class CardKind:
+class CardKind(msgspec.Struct, frozen=True):
     """So many alike cards of one node. `vram_total_mb` None = not known."""
 
     vendor: str

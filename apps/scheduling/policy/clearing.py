@@ -7,9 +7,11 @@ every set. It looks at a bounded number of nodes and sets, so that many who wait
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, islice
 from math import comb, inf
+
+from msgspec.structs import replace
 
 from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.registry import Refused

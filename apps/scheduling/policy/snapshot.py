@@ -4,15 +4,15 @@ Owns the shapes only. Memory in MB (2**20 bytes). None always means "not known",
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
+
+import msgspec
 
 from agent.contract.messages import PORT_RANGE
 from agent.contract.states import RuntimeKind, TaskType
 
 
-@dataclass(frozen=True, slots=True)
-class CardHold:
+class CardHold(msgspec.Struct, frozen=True):
     """A live claim on a card, or room kept on it. `percent` None = the card alone.
 
     `task_id`, `priority`, `since` (of the claim) and `preemptible` tell whom it may be taken from; one that
@@ -40,8 +40,7 @@ class CardHold:
     gang: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CardView:
+class CardView(msgspec.Struct, frozen=True):
     """One present card. `used_mb` is measured and includes our own engines and strangers; `foreign_mb` is
     the part that belongs to no task of ours, `foreign` names the process that holds most of it; None = the
     driver does not tell whose it is. `quarantined`: memory of an ended attempt is held there. Cards of one
@@ -62,8 +61,7 @@ class CardView:
     pcie_root: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(msgspec.Struct, frozen=True):
     """One node. `open_to` None = all tenants, else the row ids of those that may use it (TEN-09).
     `siblings` counts live tasks here by group row id; `ports` are the host ports held. `reachable`:
     the gateway gets through to engines there (AGENT-16).
@@ -89,7 +87,7 @@ class NodeView:
     port_last: int = PORT_RANGE[1]
     ports: frozenset[int] = frozenset()
     reachable: bool = True
-    siblings: Mapping[int, int] = field(default_factory=dict)
+    siblings: Mapping[int, int] = {}
     cpu_percent: float | None = None
     memory_percent: float | None = None
     disk_percent: float | None = None
@@ -105,8 +103,7 @@ class NodeView:
     rdma: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TaskView:
+class TaskView(msgspec.Struct, frozen=True):
     """One waiting task. `memory_mb` is the estimate over all its cards together; `percent` the
     promise on its one card; `ports` are (container port, host port or 0 for any); `refused_by`: nodes (public
     ids) that refused to start it.
@@ -155,8 +152,7 @@ class TaskView:
         return self.percent is None or self.gpu_required > 1 or self.task_type != TaskType.INFERENCE
 
 
-@dataclass(frozen=True, slots=True)
-class Reserve:
+class Reserve(msgspec.Struct, frozen=True):
     """What is kept free on each card (SCHED-04): fixed MB and a share of its total."""
 
     fixed_mb: int = 500
@@ -168,8 +164,7 @@ class Reserve:
         return 100 - round(self.ratio * 100)
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
+class Thresholds(msgspec.Struct, frozen=True):
     """How much a node may be in use and still take work, in percent (SCHED-03)."""
 
     cpu: float = 90.0
@@ -177,8 +172,7 @@ class Thresholds:
     disk: float = 90.0
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """Everything that a decision rests on. `shared` maps a tenant to the others it may share a card
     with (SCHED-09; absent = none); `suspended` holds the reasons of suspended tenants (TEN-01);
     `weights` the weight of each score plugin by name (absent = 1). `fair_weights`: by tenant (absent = 1),
@@ -187,10 +181,10 @@ class Snapshot:
 
     tasks: tuple[TaskView, ...]
     nodes: tuple[NodeView, ...]
-    shared: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    suspended: Mapping[int, str] = field(default_factory=dict)
+    shared: Mapping[int, frozenset[int]] = {}
+    suspended: Mapping[int, str] = {}
     reserve: Reserve = Reserve()
-    weights: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = {}
     thresholds: Thresholds = Thresholds()
     fair_weights: Mapping[int, float] | None = None
     preemption_pause_s: float = 600.0

@@ -6,8 +6,10 @@ of rows (`standing.py`). Decides nothing, moves no time. Memory in MB, times in 
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView
 from apps.scheduling.simulation.fleet import Machine

@@ -7,9 +7,11 @@ or lends of its own accord. Equal fleets, work and rules give equal records.
 import heapq
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
+
+from msgspec.structs import replace
 
 from agent.contract.codes import Reason
 from apps.scheduling.policy.decide import decide

@@ -2,10 +2,10 @@
 
 import threading
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from django.db import transaction
+from msgspec.structs import replace
 
 from agent.contract.states import State
 from apps.core import leases, rows, ticks

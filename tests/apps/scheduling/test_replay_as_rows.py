@@ -1,11 +1,11 @@
 """A replay sees nodes and waiting tasks as the live loop would see the same of rows."""
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agent.contract.states import Desired, Parallelism, State, TaskType
 from apps.fleet.models import CardSample, Node

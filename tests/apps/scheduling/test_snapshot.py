@@ -1,12 +1,12 @@
 """What the scheduler knows of nodes, cards and what holds them: every field of them in its snapshot."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from msgspec.structs import replace
 
 from agent.contract.states import Desired, Parallelism, State, TaskType
 from apps.fleet.models import ModelFile, Node

@@ -1,9 +1,9 @@
 """What can never stand on a tenant's cards is told when a service is created; what may, is not (SVC-09)."""
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from agent.contract.states import Parallelism, TaskType
 from apps.inference.policy.fitting import CardKind, find_misfits

@@ -6,9 +6,11 @@ Transactions are generators: between two of their steps anybody else may run, or
 
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from agent.contract.states import TaskType
 from apps.scheduling.policy.plan import Placed, Preemption

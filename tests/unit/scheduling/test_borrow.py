@@ -1,11 +1,11 @@
 """Training on the cards of sleepers: only when nothing else fits, never across the red line."""
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agent.contract.states import TaskType
 from apps.scheduling.policy import borrow

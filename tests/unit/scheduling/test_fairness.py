@@ -1,10 +1,9 @@
 """Whose turn it is: priority, then fair share where it is on, then first come first served."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agent.contract.states import TaskType
 from apps.scheduling.policy.decide import decide

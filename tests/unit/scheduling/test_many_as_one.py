@@ -1,10 +1,9 @@
 """Many nodes asked at once answer as each of them does alone, also after bookings and their undoing."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agent.contract.states import RuntimeKind, TaskType
 from apps.scheduling.policy.ask import SHAPE

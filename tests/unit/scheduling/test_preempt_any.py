@@ -1,12 +1,12 @@
 """What holds for every preemption, whatever the fleet looks like: by trying every other set of victims."""
 
-from dataclasses import replace
 from datetime import timedelta
 from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agent.contract.states import TaskType
 from apps.scheduling.policy.board import Board
