@@ -144,21 +144,51 @@ async def test_errors_pass_a_replica_over_and_callers_faults_do_not(
         assert (await ask(http, gateway))[0] == 502
 
 
+@pytest.mark.req("GW-08")
+async def test_a_trial_that_is_answered_with_an_error_brings_nothing_back(
+    http: aiohttp.ClientSession, engine: MockEngine, tmp_path: Path
+) -> None:
+    source = FakeSource(make_table(make_route(make_replica(engine))))
+    async with RunningGateway(source, tmp_path, sideline_s=0.05, **QUIET) as gateway:
+        engine.plan.status = 500
+        for _ in range(5):
+            await ask(http, gateway)
+        for _ in range(2):
+            await until(lambda: states_of(gateway) == {"task-a": "half_open"})
+            assert await ask(http, gateway) == (502, "upstream_error")
+            assert states_of(gateway) != {"task-a": "closed"}
+        engine.plan.status = 200
+        await until(lambda: states_of(gateway) == {"task-a": "half_open"})
+        assert await ask(http, gateway) == (200, "task-a")
+        assert states_of(gateway) == {"task-a": "closed"}
+
+
 @pytest.mark.req("GW-08", "GW-09")
 async def test_cut_streams_and_silence_count_against_a_replica(
     http: aiohttp.ClientSession, engine: MockEngine, tmp_path: Path
 ) -> None:
     source = FakeSource(make_table(make_route(make_replica(engine))))
     async with RunningGateway(
-        source, tmp_path, first_byte_timeout_s=0.3, circuit_failures=2, **QUIET
+        source, tmp_path, first_byte_timeout_s=0.3, circuit_failures=3, **QUIET
     ) as gateway:
+
+        def word() -> tuple[str, int, str]:
+            found = gateway.app._parts.choosing.words()["task-a"]
+            return found.state, found.failures, found.last_failure
+
+        async def stream() -> bytes:
+            async with http.post(gateway.url + CHAT, json={**BODY, "stream": True}) as response:
+                return await response.read()
+
         engine.plan.cut_after = 1
-        async with http.post(gateway.url + CHAT, json={**BODY, "stream": True}) as response:
-            assert b"upstream_truncated" in await response.read()
-        engine.plan.cut_after, engine.plan.delay_s = None, 60
+        assert b"upstream_truncated" in await stream()
+        assert word() == ("closed", 1, "broken")
+        engine.plan.cut_after, engine.plan.no_done = None, True
+        assert b"upstream_truncated" in await stream()
+        assert word() == ("closed", 2, "broken")
+        engine.plan.delay_s = 60
         assert await ask(http, gateway) == (504, "upstream_timeout")
-        word = gateway.app._parts.choosing.words()["task-a"]
-        assert (word.state, word.failures, word.last_failure) == ("passed_over", 2, "timeout")
+        assert word() == ("passed_over", 3, "timeout")
 
 
 @pytest.mark.req("GW-10")
