@@ -15,6 +15,7 @@ from apps.scheduling.policy.one import OneNode
 from apps.scheduling.policy.ports import Ports, choose_ports
 from apps.scheduling.policy.rooms import AnyNode, Booking, NodeRoom, Thin
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Snapshot, TaskView
+from apps.workloads.policy.room import in_percent
 
 NOBODY: frozenset[int] = frozenset()
 
@@ -122,7 +123,7 @@ class Bookings:
             for hold in card.holds:
                 if is_gone(hold) and not hold.reserved_for and hold.task_id not in lent:
                     # Where the driver tells of no owner, the engine is taken to use what it was promised.
-                    claim = total if hold.percent is None else total * hold.percent // 100
+                    claim = total * in_percent(hold.percent) // 100
                     used -= claim if hold.measured_mb is None else hold.measured_mb
             return [hold for hold in card.holds if not is_gone(hold)], max(0, used)
 

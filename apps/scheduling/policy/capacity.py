@@ -114,11 +114,9 @@ def sum_up_holds(holds: Iterable[CardHold], total_mb: int) -> Sum:
     promised = claims = 0
     other = False
     for hold in holds:
-        percent = 100 if hold.percent is None else hold.percent
-        claim = 0
-        if not hold.borrowed:
-            claim = total_mb * percent // 100
-            promised += percent
+        promise = hold.promise
+        claim = total_mb * promise // 100
+        promised += promise
         measured = hold.measured_mb
         claims += claim if measured is None or measured < claim else measured
         other |= not hold.inference

@@ -205,7 +205,7 @@ def _for_a_share(
         missing = (task.percent or 0) - limit
         freed: dict[Company, int] = {}
         for hold in holds:
-            company, promise = moves(hold), _promise(hold)
+            company, promise = moves(hold), hold.promise
             if company != ():
                 missing += promise
             if company:
@@ -224,9 +224,3 @@ def _for_a_share(
         for few in islice(some, SETS_A_CARD):
             yield _choice(few)
         yield _choice(freed)
-
-
-def _promise(hold: CardHold) -> int:
-    if hold.borrowed:
-        return 0
-    return 100 if hold.percent is None else hold.percent

@@ -159,7 +159,7 @@ class Planner:
         borrowed: bool = False,
     ) -> None:
         node = self._board.nodes[place]
-        if self._snapshot.fair_weights is not None:
+        if self._snapshot.fair_weights is not None and not borrowed:
             self._turns.took(task, [card for card in node.cards if card.id in cards])
         where = node.id, node.public_id
         placed = Placed(task.id, task.version, *where, cards, percent, ports, borrowed, task.gang)

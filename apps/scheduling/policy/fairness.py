@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
 from apps.scheduling.policy.snapshot import CardView, Snapshot, TaskView
+from apps.workloads.policy.room import in_percent
 
 Unit = tuple[TaskView, ...]  # one task, or those of one gang that are in the snapshot
 Turn = tuple[float, tuple[float, int], int]
@@ -59,11 +60,11 @@ class Turns(Iterator[Unit]):
         return unit
 
     def took(self, task: TaskView, cards: Iterable[CardView]) -> None:
-        """Count what a task got."""
+        """Count what a task got; what it borrows is its lender's."""
         if self._shares is not None:
-            percent = None if task.whole_cards else task.percent
+            promise = in_percent(None if task.whole_cards else task.percent)
             for card in cards:
-                self._shares.add(task.tenant_id, card, percent)
+                self._shares.add(task.tenant_id, card, promise)
 
 
 class _Shares:
@@ -78,10 +79,10 @@ class _Shares:
         self._all_mb = max(1, sum(card.vram_total_mb or 0 for card in every))
         for card in every:
             for hold in card.holds:
-                self.add(hold.tenant_id, card, hold.percent)
+                self.add(hold.tenant_id, card, hold.promise)
 
-    def add(self, tenant_id: int, card: CardView, percent: int | None) -> None:
-        part = 1.0 if percent is None else percent / 100
+    def add(self, tenant_id: int, card: CardView, promise: int) -> None:
+        part = promise / 100
         self._cards[tenant_id] += part
         self._memory_mb[tenant_id] += part * (card.vram_total_mb or 0)
 

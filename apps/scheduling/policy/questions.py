@@ -17,7 +17,7 @@ from apps.scheduling.policy.capacity import MILLION, higher, unrank
 from apps.scheduling.policy.columns import Columns
 from apps.scheduling.policy.lanes import Array, Bools, Chosen, count_cards
 from apps.scheduling.policy.registry import Filter, Of, Score
-from apps.scheduling.policy.stretches import Stretch
+from apps.scheduling.policy.stretches import Stretch, gather
 
 # A base keeps so many of its best nodes at hand.
 TOP = 32
@@ -239,8 +239,7 @@ class Question:
 
 
 def locate(questions: Sequence[Question], columns: Columns) -> tuple[Array, Array, Array]:
-    """(Which question, place, what located scores add there), wherever they do. All are of one stretch."""
-    stretch = questions[0].stretch
+    """(Which question, place, what located scores add there), wherever they do."""
     there: list[Array] = []
     told: list[tuple[int, float]] = []
     for number, one in enumerate(questions):
@@ -253,9 +252,11 @@ def locate(questions: Sequence[Question], columns: Columns) -> tuple[Array, Arra
     found, counts = np.concatenate(there), [len(places) for places in there]
     owners = np.repeat([number for number, _ in told], counts)
     adds: Array = np.repeat([weight for _, weight in told], counts)
-    if stretch is not None:
-        inside = ((found >= stretch.first) & (found < stretch.last)).nonzero()[0]
-        owners, found, adds = owners[inside], found[inside], adds[inside]
+    stretches = [one.stretch for one in questions]
+    first = np.array([0 if one is None else one.first for one in stretches])
+    last = np.array([0 if one is None else one.last for one in stretches])
+    inside = ((found >= first[owners]) & (found < last[owners])).nonzero()[0]
+    owners, found, adds = owners[inside], found[inside], adds[inside]
     if any(len(one.form.located) > 1 for one in questions):
         pairs, again = np.unique(owners * columns.count + found, return_inverse=True)
         owners, found = np.divmod(pairs, columns.count)
@@ -264,14 +265,15 @@ def locate(questions: Sequence[Question], columns: Columns) -> tuple[Array, Arra
 
 
 def ask_near(questions: Sequence[Question], most: Sequence[int], columns: Columns) -> list[list[Entry]]:
-    """By question, so many of the best nodes by now where its model lies, best first. All are of one form and
-    one stretch, and their circles of one word."""
-    form, stretch = questions[0].form, questions[0].stretch
-    if stretch is None:
-        raise AssertionError("no node passes the filters of facts")
+    """By question, so many of the best nodes by now where its model lies, best first. All are of one form,
+    their circles of one word."""
     columns.settle()
+    form = questions[0].form
     which, places, more = locate(questions, columns)
-    part = stretch.part(places - stretch.first, columns)
+    stretches = {id(one.stretch): one.stretch for one in questions if one.stretch is not None}
+    number = {name: place for place, name in enumerate(stretches)}
+    numbers = np.array([number[id(one.stretch)] for one in questions])
+    part = gather(list(stretches.values()), numbers[which], places, columns)
     ask = several([one.ask for one in questions], [one.circle for one in questions], which)
     fitting, best = form.find_fitting(ask, part)
     if best is None:
@@ -280,8 +282,8 @@ def ask_near(questions: Sequence[Question], most: Sequence[int], columns: Column
     fits = fitting.nonzero()[0]
     order = fits[np.lexsort((places[fits], worth[fits], which[fits]))]
     begins = np.searchsorted(which[order], np.arange(len(questions) + 1))
-    number = np.arange(len(order)) - begins[which[order]]
-    order = order[number < np.array(most)[which[order]]]  # the best ones of each
+    rank_of = np.arange(len(order)) - begins[which[order]]
+    order = order[rank_of < np.array(most)[which[order]]]  # the best ones of each
     ends = np.searchsorted(which[order], np.arange(1, len(questions) + 1)).tolist()
     every: list[Entry] = list(
         zip(

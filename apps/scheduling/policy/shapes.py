@@ -29,7 +29,7 @@ CATCH_UP = 8
 
 # Shapes are asked about together whose tasks are no more than one of so many nodes: few of those are touched
 # meanwhile.
-AHEAD = 4
+AHEAD = 8
 
 LATER = -2  # the version of an entry that says what its node may be worth at the most
 GONE = -3  # that of a node that refused
@@ -271,13 +271,13 @@ class Shapes:
         self._breathe()
         board = self._board
         lines: dict[object, list[tuple[Shape, Question]]] = {}
-        budget = board.columns.count // AHEAD
+        budget = board.columns.count / AHEAD
         while True:
             shape.is_prepared = True
             with suppress(Exception):  # of a plugin that trips over one task: it does again in its turn
                 question = board.question(shape.task)
                 if question.is_near_best and shape.task.id not in board.keep_room:
-                    key = (question.ask.form, id(question.stretch), question.circle.word)
+                    key = (question.ask.form, question.circle.word)
                     lines.setdefault(key, []).append((shape, question))
             budget -= shape.tasks
             following = self._following()

@@ -10,6 +10,7 @@ import msgspec
 
 from agent.contract.messages import PORT_RANGE
 from agent.contract.states import RuntimeKind, TaskType
+from apps.workloads.policy.room import in_percent
 
 
 class CardHold(msgspec.Struct, frozen=True):
@@ -38,6 +39,11 @@ class CardHold(msgspec.Struct, frozen=True):
     reserved_for: int = 0
     leaving: bool = False
     gang: str = ""
+
+    @property
+    def promise(self) -> int:
+        """Percent of the card that it promises: a borrower nothing, its lender's promise stands."""
+        return 0 if self.borrowed else in_percent(self.percent)
 
 
 class CardView(msgspec.Struct, frozen=True):

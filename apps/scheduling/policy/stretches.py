@@ -58,6 +58,25 @@ class Stretch:
         return slots
 
 
+def gather(stretches: Sequence[Stretch], which: Array, places: Array, columns: Columns) -> Stretch:
+    """These nodes by themselves, each as one of the stretch whose number stands in `which`."""
+    nodes_ok: Bools = np.ones(len(places), np.bool_)
+    cards_ok: Bools | None = None
+    for number, stretch in enumerate(stretches):
+        if stretch.nodes_ok is None and stretch.cards_ok is None:
+            continue
+        lanes = (which == number).nonzero()[0]
+        some = places[lanes] - stretch.first
+        if stretch.nodes_ok is not None:
+            nodes_ok[lanes] = stretch.nodes_ok[some]
+        if stretch.cards_ok is not None:
+            if cards_ok is None:
+                cards_ok = np.ones((columns.width, len(places)), np.bool_)
+            cards_ok[:, lanes] = stretch.cards_ok[:, some]
+    nodes, cards = NodeLanes(columns, places), CardLanes(columns, places)
+    return Stretch(places, 0, columns.count, nodes, cards, nodes_ok, cards_ok)
+
+
 class Stretches:
     """Finds stretches; `filters_of(ask)` are those that apply to a task."""
 

@@ -1,16 +1,22 @@
 """Many nodes asked at once answer as each of them does alone, also after bookings and their undoing."""
 
+from collections import defaultdict
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agent.contract.states import RuntimeKind, TaskType
+from apps.scheduling.policy import shapes
 from apps.scheduling.policy.ask import SHAPE
 from apps.scheduling.policy.board import Board
+from apps.scheduling.policy.decide import decide
+from apps.scheduling.policy.questions import ask_near
 from apps.scheduling.policy.registry import Refused
 from apps.scheduling.policy.snapshot import NodeView, Reserve, TaskView
-from tests.unit.scheduling.worlds import card, hold, node, task, world
+from tests.unit.scheduling.worlds import NOW, card, hold, node, task, world
 
 pytestmark = pytest.mark.req("SCHED-03", "SCHED-14")
 
@@ -152,10 +158,33 @@ def ask_all(board: Board, one: TaskView) -> None:
     assert told == counts
 
 
+def ask_together(board: Board, waiting: Iterable[TaskView]) -> None:
+    """What shapes hear that are asked about together, against what each hears of each node alone."""
+    alike: dict[object, list[TaskView]] = defaultdict(list)
+    for one in waiting:
+        question = board.question(one)
+        if question.is_near_best and one.id not in board.keep_room:
+            alike[question.ask.form, question.circle.word].append(one)
+    for some in alike.values():
+        questions = [board.question(one) for one in some]
+        heard = ask_near(questions, [99] * len(some), board.columns)
+        assert ask_near(questions, [1] * len(some), board.columns) == [entries[:1] for entries in heard]
+        for one, question, entries in zip(some, questions, heard, strict=True):
+            alone = []
+            for place, there in enumerate(board.nodes):
+                near = question.stretch is not None and question.stretch.has(place)
+                if near and question.ask.model_path in there.models:
+                    found = board.fit(question, one, place)
+                    if found is not None:
+                        alone.append((found[0], place, board.versions[place], found[1]))
+            assert entries == sorted(alone)
+
+
 @given(fleets())
 @settings(max_examples=80, deadline=None)
 def test_many_nodes_answer_as_each_alone(snapshot):
     board = Board(snapshot)
+    ask_together(board, snapshot.tasks)
     for one in snapshot.tasks:
         ask_all(board, one)
 
@@ -170,6 +199,7 @@ def test_the_same_after_bookings_and_after_their_undoing(snapshot):
             found = board.judge(one, place)
             assert not isinstance(found, Refused)
             board.take(one, place, found)
+        ask_together(board, snapshot.tasks)
         for other in snapshot.tasks:
             if other.id not in board.keep_room:
                 ask_all(board, other)
@@ -293,3 +323,25 @@ def test_the_same_in_any_fleet(snapshot):
 
 def test_each_field_that_is_read_of_a_task_is_tried():
     assert set(OTHERS) == set(SHAPE)
+
+
+@given(fleets())
+@settings(max_examples=40, deadline=None)
+def test_asked_ahead_nobody_is_overlooked_and_nothing_given_twice(snapshot):
+    """With all shapes of a decision asked about at its beginning: each placement is one that the node, alone,
+    allows by then, and nobody waits whom a node would take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shapes, "AHEAD", 1 / 99)
+        plan = decide(
+            replace(snapshot, tasks=tuple(replace(one, id=one.id + 10) for one in snapshot.tasks)), NOW
+        )
+    waiting = {one.id + 10: one for one in snapshot.tasks}
+    board = Board(snapshot)
+    for placed in plan.placements:
+        one = replace(waiting[placed.task_id], id=placed.task_id)
+        place = board.place_of[placed.node_id]
+        assert not isinstance(board.judge(one, place), Refused)
+        board.take(one, place, placed.cards)
+    assert not plan.broken
+    for number in plan.refusals:
+        assert board.places(replace(waiting[number], id=number)) == []
