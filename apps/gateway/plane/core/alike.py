@@ -19,12 +19,12 @@ class Alike:
     """All events that begin and end as one that was passed. Those in the middle of a stream only: `read` must
     have found nothing in the first but its text."""
 
-    __slots__ = ("_between", "_between_shown", "_head", "_head_shown", "_tail", "_tail_shown")
+    __slots__ = ("_between_shown", "_head", "_head_shown", "_tail", "_tail_shown")
 
     def __init__(self, head: bytes, tail: bytes, head_shown: bytes, tail_shown: bytes) -> None:
         self._head, self._tail = head, tail
         self._head_shown, self._tail_shown = head_shown, tail_shown
-        self._between, self._between_shown = tail + head, tail_shown + head_shown
+        self._between_shown = tail_shown + head_shown
 
     def cut(self, data: bytes) -> tuple[bytes, int, bytes] | None:
         """What the like events at the beginning of `data` are passed on as, how many of them have a text, and
@@ -32,14 +32,13 @@ class Alike:
         head, tail = self._head, self._tail
         if not data.startswith(head):
             return (b"", 0, data) if head.startswith(data) else None
-        texts = data[len(head) :].split(self._between)
-        last = texts[-1]
-        end = last.find(tail)
-        if end < 0:
-            rest = head + texts.pop()
-        else:
-            rest = last[end + len(tail) :]
-            texts[-1] = last[:end]
+        parts = data.split(tail)
+        rest, size = parts.pop(), len(head)
+        texts = [part[size:] for part in parts if part.startswith(head)]
+        if len(texts) < len(parts):
+            first = next(at for at, part in enumerate(parts) if not part.startswith(head))
+            rest = tail.join([*parts[first:], rest])
+            del texts[first:]
         if not texts:
             return b"", 0, data
         if not _are_strings(texts):

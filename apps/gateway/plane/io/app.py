@@ -203,7 +203,12 @@ class GatewayApp:
         reply.request_id = carry_on(asked.headers.get(b"x-request-id", b"").decode("latin-1"))
         present_id.set(reply.request_id)
         try:
-            await self._dispatch(asked, reply)
+            if asked.path in INFERENCE_PATHS:
+                if asked.method != "POST":
+                    raise errors.wrong_method(asked.method, asked.path, "POST")
+                await self._infer(asked, reply)
+            else:
+                await self._inform(asked, reply)
         except errors.CallError as fault:
             await _handed(reply.error(fault))
         except CallerGone:
@@ -219,13 +224,9 @@ class GatewayApp:
             exchange.stopping = True
         work.cancel()
 
-    async def _dispatch(self, asked: Asked, reply: Reply) -> None:
+    async def _inform(self, asked: Asked, reply: Reply) -> None:
         path, method = asked.path, asked.method
-        if path in INFERENCE_PATHS:
-            if method != "POST":
-                raise errors.wrong_method(method, path, "POST")
-            await self._infer(asked, reply)
-        elif path == "/v1/models" or (path.startswith("/v1/models/") and len(path) > len("/v1/models/")):
+        if path == "/v1/models" or (path.startswith("/v1/models/") and len(path) > len("/v1/models/")):
             if method != "GET":
                 raise errors.wrong_method(method, path, "GET")
             await self._models(asked, reply)

@@ -118,6 +118,7 @@ class Caller(asyncio.Protocol):
         "_parser",
         "_paused",
         "_reading",
+        "_surely_short",
         "_target",
         "_task",
         "_transport",
@@ -140,6 +141,7 @@ class Caller(asyncio.Protocol):
         self._broken: errors.CallError | None = None
         self._target = b""
         self._head_bytes = 0
+        self._surely_short = False
         self._heading = self._full = self._paused = self._lingers = self.lost = False
         self.due = NEVER
         self.peer = ""
@@ -167,6 +169,7 @@ class Caller(asyncio.Protocol):
         if self._lingers or self._broken is not None:
             return
         begun = self._heading
+        self._surely_short = not begun and len(data) <= self._listener.config.head_bytes
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -254,13 +257,15 @@ class Caller(asyncio.Protocol):
         if not request.modern and b"transfer-encoding" in headers:
             self._break(errors.bad_http("Transfer-Encoding is of HTTP/1.1"))
             raise ValueError
-        size = len(self._target) + sum(map(len, headers)) + sum(map(len, headers.values()))
-        if size > self._listener.config.head_bytes:
+        if not self._surely_short and self._size_of_head(headers) > self._listener.config.head_bytes:
             self._break(errors.head_too_large(self._listener.config.head_bytes, "bytes"))
             raise ValueError
         request.path = _path_of(self._target)
         self._heading = False
         self._waiting.append(request)
+
+    def _size_of_head(self, headers: dict[bytes, bytes]) -> int:
+        return len(self._target) + sum(map(len, headers)) + sum(map(len, headers.values()))
 
     def on_body(self, part: bytes) -> None:
         if self._reading is not None:

@@ -52,6 +52,29 @@ class Exchange:
     """`run` answers the caller, in the task that made it. Cancel that when the caller is gone; set `stopping`
     first when the gateway itself ends the call. `carried`: whole header lines that go on to the engine."""
 
+    __slots__ = (
+        "_call",
+        "_ends_at",
+        "_facts",
+        "_key",
+        "_late",
+        "_length",
+        "_loop",
+        "_parts",
+        "_pieces",
+        "_pins",
+        "_reply",
+        "_response",
+        "_scanner",
+        "_served_name",
+        "_settlement",
+        "_waiting_for",
+        "carried",
+        "due",
+        "stopping",
+        "task",
+    )
+
     def __init__(
         self, parts: Parts, key: Key, call: Call, pins: Pins, settlement: Settlement, reply: Reply
     ) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from apps.core.request_id import request_id
 from apps.gateway.plane.core.usage import CallFacts, settle
 from apps.gateway.plane.io import meters
 from apps.usage.record import Ending, UsageEntry
@@ -45,6 +46,8 @@ class Settlement:
         level = logging.DEBUG if ending is Ending.COMPLETED else logging.INFO
         if not log.isEnabledFor(level):
             return
+        # The end of a stream is told by its connection, which may have been made for another call.
+        mine = request_id.set(entry.request_id)
         log.log(
             level,
             "call %s key=%s path=%s task=%s ended %s status=%d after %d ms",
@@ -56,3 +59,4 @@ class Settlement:
             http_status,
             entry.duration_ms,
         )
+        request_id.reset(mine)
