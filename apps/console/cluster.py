@@ -47,7 +47,7 @@ def build_map(pool: str, model: str, page: str | None, now: datetime) -> dict[st
 
 def _figures(cards: list[CardView]) -> dict[str, int]:
     holds = [[hold for hold in card.holds if not hold.borrowed] for card in cards]
-    percents = [min(100, sum(map(_percent, mine))) for mine in holds]
+    percents = [min(100, sum(hold.promise for hold in mine)) for mine in holds]
     return {
         "cards": len(cards),
         "empty": sum(not card.holds and not card.quarantined for card in cards),
@@ -80,9 +80,9 @@ def _card(card: CardView, snapshot: Snapshot, tenants: dict[int, str]) -> dict[s
         "index": card.index,
         "model": card.model,
         "shares": _shares(holds),
-        "percent": min(100, sum(map(_percent, holds))),
-        "sleeping": sum(_percent(hold) for hold in holds if hold.sleeping),
-        "kept": sum(_percent(hold) for hold in holds if hold.reserved_for),
+        "percent": min(100, sum(hold.promise for hold in holds)),
+        "sleeping": sum(hold.promise for hold in holds if hold.sleeping),
+        "kept": sum(hold.promise for hold in holds if hold.reserved_for),
         "lent": any(hold.borrowed for hold in card.holds),
         "quarantined": card.quarantined,
         "free": None if total is None or used is None else say_size(max(0, total - used)),
@@ -96,10 +96,6 @@ def _card(card: CardView, snapshot: Snapshot, tenants: dict[int, str]) -> dict[s
     }
 
 
-def _percent(hold: CardHold) -> int:
-    return 100 if hold.percent is None else hold.percent
-
-
 def _shares(holds: Iterable[CardHold]) -> list[dict[str, Any]]:
     """Where each hold's bar begins and how wide it is, those that sleep and kept room last."""
     found, start = [], 0
@@ -109,7 +105,7 @@ def _shares(holds: Iterable[CardHold]) -> list[dict[str, Any]]:
         ("kept", [hold for hold in holds if hold.reserved_for]),
     ):
         for hold in mine:
-            width = min(_percent(hold), 100 - start)
+            width = min(hold.promise, 100 - start)
             found.append({"kind": kind, "x": start, "width": width})
             start += width
     return found

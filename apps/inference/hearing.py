@@ -17,6 +17,7 @@ from apps.scheduling.policy.plan import sum_up
 from apps.scheduling.policy.snapshot import NodeView, Snapshot, TaskView
 from apps.tenants.scope import Viewer
 from apps.workloads.models import Task
+from apps.workloads.policy.room import in_percent
 
 NODES_SHOWN = 50  # of a task; the nearest misses
 
@@ -102,7 +103,6 @@ def _holders_of(nodes: Iterable[NodeView]) -> dict[int, list[dict[str, Any]]]:
         whose = names.get(hold.task_id or hold.reserved_for)
         if whose is not None:
             state = "kept" if hold.reserved_for else "sleeping" if hold.sleeping else "held"
-            percent = 100 if hold.percent is None else hold.percent
-            said = {"card": card.index, **whose, "percent": percent, "state": state}
+            said = {"card": card.index, **whose, "percent": in_percent(hold.percent), "state": state}
             found.setdefault(node_id, []).append(said)
     return found

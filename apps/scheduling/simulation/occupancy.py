@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView
 from apps.scheduling.simulation.fleet import Machine
 from apps.scheduling.simulation.workload import Item, Tenant
-from apps.workloads.policy.room import is_host_wide
+from apps.workloads.policy.room import in_percent, is_host_wide
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +47,7 @@ class Stand:
         (SCHED-16)."""
         if self.borrowed or (self.percent is not None and not self.counted):
             return 0
-        return 100 if self.percent is None else self.percent
+        return in_percent(self.percent)
 
     def is_host_wide(self, host_ipc: bool | None) -> bool:
         """Whether it has the host's network or IPC on a node that says this of IPC (SCHED-09)."""
@@ -325,7 +325,7 @@ def _measured_mb(stand: Stand, total_mb: int) -> int:
         return 0
     if stand.item.work.memory_mb is not None:
         return -(-stand.item.work.memory_mb // max(1, len(stand.cards)))
-    return total_mb * (100 if stand.percent is None else stand.percent) // 100
+    return total_mb * in_percent(stand.percent) // 100
 
 
 def _use(cards: Iterable[CardView]) -> Use:

@@ -186,13 +186,14 @@ def _others(asked: Asked, card: HeldCard) -> list[Share]:
     return [share for share in card.shares if not (share.kept and share.task_id == asked.task_id)]
 
 
+def in_percent(percent: int | None) -> int:
+    """What a promise of `percent` (None = the card alone) leaves to nobody else: whoever is alone has all."""
+    return 100 if percent is None else percent
+
+
 def promised(shares: Iterable[Share]) -> int:
-    """What of a card is promised, in percent: a borrower promises nothing, whoever is alone all of it."""
-    return sum(
-        100 if share.percent is None else share.percent
-        for share in shares
-        if share.counted and not share.borrowed
-    )
+    """What of a card is promised, in percent: a borrower promises nothing."""
+    return sum(in_percent(share.percent) for share in shares if share.counted and not share.borrowed)
 
 
 def _is_wide(asked: Asked, node: HeldNode) -> bool:

@@ -50,6 +50,14 @@ def test_who_holds_least_is_served_first_and_its_share_grows_with_what_it_gets()
     assert served(world(tasks, fleet(hold(ONE)), fair_weights=FAIR)) == [3, 1, 4, 2, 5]
 
 
+@pytest.mark.req("SCHED-17", "SHARE-04")
+def test_what_is_borrowed_counts_for_its_lender_alone():
+    tasks = [mine(1, ONE), mine(2, TWO)]
+    lent = fleet(hold(THREE, sleeping=True), hold(ONE, inference=False, borrowed=True))
+
+    assert served(world(tasks, lent, fair_weights=FAIR)) == [1, 2]
+
+
 @pytest.mark.req("SCHED-17")
 def test_the_decision_goes_by_shares_that_grow_with_what_it_places():
     tasks = [mine(1, ONE), mine(2, ONE), mine(3, TWO), mine(4, TWO), mine(5, TWO)]
