@@ -60,7 +60,7 @@ class PeriodForm(forms.Form):
                 required=False,
                 widget=forms.DateInput(attrs={"type": "date", "max": today.isoformat()}, format="%Y-%m-%d"),
             )
-            for name, label in (("from", _("From")), ("to", _("To")))
+            for name, label in (("from", _("First day")), ("to", _("Last day")))
         }
         several = len(tenants) > 1
         if several:

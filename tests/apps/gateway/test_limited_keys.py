@@ -11,7 +11,7 @@ from apps.usage.record import Ending
 from tests.fakes.gateway import BODY, SECRET, FakeSource, RunningGateway, make_key, sha
 from tests.fakes.mock_engine import MockEngine
 
-pytestmark = pytest.mark.req("TEN-06", "GW-02")
+pytestmark = [pytest.mark.req("TEN-06", "GW-02"), pytest.mark.usefixtures("each_shell")]
 
 
 async def ask(gateway: RunningGateway, method: str, path: str, **headers: str) -> tuple[int, str]:
