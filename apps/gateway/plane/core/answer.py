@@ -3,10 +3,12 @@
 Pure: bytes in, bytes out. An engine's 5xx text is never passed on, since it may hold paths.
 """
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.request import estimate_text_tokens
@@ -19,13 +21,28 @@ _fields = msgspec.json.Decoder(dict[str, Raw])
 _encoder = msgspec.json.Encoder()
 
 
+class _Message(msgspec.Struct):
+    content: Any = None
+
+
 class _Choice(msgspec.Struct):
-    message: dict[str, Any] | None = None
+    message: _Message | None = None
     text: str | None = None
     finish_reason: Any = None
 
 
+class _Told(msgspec.Struct):
+    """What the gateway looks at in an answer; unknown fields are skipped unread."""
+
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: dict[str, Any] | None = None
+    error: Raw | UnsetType = UNSET
+
+
 _choices = msgspec.json.Decoder(list[_Choice])
+_answers = msgspec.json.Decoder(_Told)
+_MODEL = re.compile(rb'"model"[ \t\r\n]*:[ \t\r\n]*("(?:[^"\\]|\\.)*+")')
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -42,6 +59,23 @@ def read_answer(body: bytes, model: str) -> Answer:
     Raises CallError when it is no JSON object, holds an error, or the engine aborted the call.
     """
     try:
+        told = _answers.decode(body)
+    except (msgspec.ValidationError, RecursionError):
+        return _read_odd_answer(body, model)
+    except msgspec.DecodeError:
+        raise errors.upstream_unreadable("is not a JSON object") from None
+    if told.error is not UNSET and bytes(told.error) != b"null":
+        raise upstream_reported(body)
+    usage = None if told.usage is None else parse_usage(told.usage)
+    text_bytes = _count_text(told.choices or ())
+    if told.model is not None and told.model != model:
+        body = _rename(body, told.model, model)
+    return Answer(body, usage, estimate_text_tokens(text_bytes))
+
+
+def _read_odd_answer(body: bytes, model: str) -> Answer:
+    """An answer whose parts are of other types than OpenAI's: each is read for itself, as far as it can."""
+    try:
         fields = _fields.decode(body)
     except (msgspec.DecodeError, RecursionError):
         raise errors.upstream_unreadable("is not a JSON object") from None
@@ -51,9 +85,19 @@ def read_answer(body: bytes, model: str) -> Answer:
     text_bytes = _read_choices(bytes(fields.get("choices", b"[]")))
     name = bytes(fields.get("model", b"null"))
     if name.startswith(b'"') and msgspec.json.decode(name) != model:
-        fields["model"] = Raw(_encoder.encode(model))
-        body = _encoder.encode(fields)
+        body = _rename(body, msgspec.json.decode(name), model)
     return Answer(body, usage, estimate_text_tokens(text_bytes))
+
+
+def _rename(body: bytes, name: str, model: str) -> bytes:
+    """The same bytes with another model name. Where only one field of all is called so it is cut out, else
+    the object is taken apart and put together again."""
+    found = _MODEL.search(body)
+    if found is not None and body.count(b'"model"') == 1 and found[1] == _encoder.encode(name):
+        return b"%b%b%b" % (body[: found.start(1)], _encoder.encode(model), body[found.end(1) :])
+    fields = _fields.decode(body)
+    fields["model"] = Raw(_encoder.encode(model))
+    return _encoder.encode(fields)
 
 
 def read_upstream_error(
@@ -110,16 +154,19 @@ def read_model_id(body: bytes) -> str | None:
 
 
 def _read_choices(raw: bytes) -> int:
-    """Bytes of answered text. Raises CallError when the engine aborted a choice."""
     try:
-        choices = _choices.decode(raw)
+        return _count_text(_choices.decode(raw))
     except (msgspec.DecodeError, RecursionError):
         return 0
+
+
+def _count_text(choices: Iterable[_Choice]) -> int:
+    """Bytes of answered text. Raises CallError when the engine aborted a choice."""
     total = 0
     for choice in choices:
-        if is_aborted(choice.finish_reason):
+        if choice.finish_reason != "stop" and is_aborted(choice.finish_reason):
             raise errors.upstream_aborted()
-        content = (choice.message or {}).get("content")
+        content = None if choice.message is None else choice.message.content
         for text in (choice.text, content):
             total += len(text.encode()) if isinstance(text, str) else 0
     return total
