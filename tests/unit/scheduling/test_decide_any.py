@@ -13,6 +13,7 @@ from apps.scheduling.policy.fairness import in_order
 from apps.scheduling.policy.filters.gpu_type import words
 from apps.scheduling.policy.shapes import shape_of
 from apps.scheduling.policy.snapshot import Snapshot
+from tests.examples import examples
 from tests.unit.scheduling.worlds import NOW, card, hold, node, task
 
 pytestmark = pytest.mark.req("SCHED-14")
@@ -159,7 +160,7 @@ def test_no_task_is_placed_behind_a_refused_one_of_its_shape(snapshot):
 
 
 @given(worlds())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @pytest.mark.req("SCHED-10")
 def test_what_is_refused_fits_nowhere_after_the_plan(snapshot):
     """Deciding once more on what the plan left places nothing: nothing was overlooked."""

@@ -211,6 +211,29 @@ def test_the_same_after_bookings_and_after_their_undoing(snapshot):
             assert board.judge(one, place) == untouched.judge(one, place)
 
 
+@pytest.mark.parametrize(
+    "taken_by",
+    [
+        lambda board, one: not isinstance(board.judge(one, 0), Refused),
+        lambda board, one: board.fit(board.question(one), one, 0) is not None,
+        lambda board, one: board.places(one) == [0],
+        lambda board, one: ask_near([board.question(one)], [1], board.columns) != [[]],
+        lambda board, one: board.misses.find(board.question(one).ask)[1] == 1,
+    ],
+    ids=["judge", "fit", "places", "near", "misses"],
+)
+def test_what_was_booked_counts_whoever_is_asked_first(taken_by):
+    first, second = (task(n, percent=50, model_path="/models/a") for n in (1, 2))
+    there = node(1, card(1), models=frozenset({"/models/a"}))
+    snapshot = world([first, second], [there], weights={"model": 2.0})
+    board = Board(snapshot)
+    assert taken_by(board, second)
+    board.take(first, 0, (1,))
+    assert not taken_by(board, second)
+    board.undo(0)
+    assert taken_by(board, second)
+
+
 @given(fleets())
 @settings(max_examples=60, deadline=None)
 def test_thinking_all_holds_away_is_a_fleet_without_them(snapshot):

@@ -12,6 +12,7 @@ from agent.contract.states import TaskType
 from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.decide import decide
 from apps.scheduling.policy.registry import Refused
+from tests.examples import examples
 from tests.unit.scheduling.worlds import NOW, card, hold, node, task, world
 
 pytestmark = pytest.mark.req("SCHED-11")
@@ -93,7 +94,7 @@ def fits_without(snapshot, wish, gone):
 
 
 @given(fleets(), wishes(), SHARED)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_victims_are_allowed_fewest_and_enough(nodes, wish, shared):
     snapshot = world([wish], nodes, shared=shared)
     plan = decide(snapshot, NOW)
@@ -130,7 +131,7 @@ def test_victims_are_allowed_fewest_and_enough(nodes, wish, shared):
 
 
 @given(fleets(), wishes(), SHARED)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_the_task_stands_on_the_kept_cards_once_its_victims_are_gone(nodes, wish, shared):
     snapshot = world([wish], nodes, shared=shared)
     plan = decide(snapshot, NOW)
@@ -161,7 +162,7 @@ def test_the_task_stands_on_the_kept_cards_once_its_victims_are_gone(nodes, wish
 
 
 @given(fleets(), st.lists(st.integers(0, 4), min_size=2, max_size=5), SHARED, st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_of_many_no_two_evict_the_same_and_no_card_is_kept_twice(nodes, priorities, shared, data):
     tasks = [
         replace(data.draw(wishes(number)), priority=priority)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from agent.contract.states import TaskType
 from apps.scheduling.policy.decide import decide
 from apps.workloads.policy.room import Asked, HeldCard, HeldNode, Ledger, Rule, Share
+from tests.examples import examples
 from tests.unit.scheduling.store import Store, asked_of, open_books
 from tests.unit.scheduling.worlds import NOW, card, hold, node, task, world
 
@@ -94,7 +95,7 @@ def fleets(draw):
 
 
 @given(fleets(), st.integers(1, 6), PAIRS, st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_no_decision_lets_strangers_meet(nodes, many, groups, data):
     tasks = {number: data.draw(wishes(number)) for number in range(1, many + 1)}
     plan = decide(world(list(tasks.values()), nodes, shared=groups), NOW)
@@ -135,7 +136,7 @@ def asks(draw):
     st.sampled_from([None, True, False]),
     st.sampled_from(TENANTS),
 )
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_no_commit_lets_strangers_meet_whatever_is_asked(steps, host_ipc, first):
     """Each is asked under the groups of its moment; who met before the groups changed stays."""
     sleeper = Share(100, first, 20, lendable=True)
