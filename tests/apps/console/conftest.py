@@ -33,7 +33,8 @@ def full(operator: User) -> dict[str, Any]:
     tenant = factories.make_tenant()
     member = factories.make_member(tenant)
     factories.make_shared_group(tenant)
-    key, plain = factories.make_key(tenant, member)
+    former = {"former_sha256": "f0" * 32, "former_prefix": "sk-former", "former_until": NOW}
+    key, plain = factories.make_key(tenant, member, **former)
     node = factories.make_node(cards=2)
     factories.make_join_token(operator)
     refusals = [{"code": "cards_short", "params": {"nodes": 1, "wanted": 4, "free": 2}}]

@@ -24,13 +24,19 @@ Clients = Callable[..., APIClient]
 URL = "/api/v1/model-routes/test"
 
 
+@pytest.fixture(autouse=True)
+def patient(settings: Any) -> None:
+    """However busy the machine is, what was said a moment ago counts."""
+    settings.LOAD_FRESH_S = 600.0
+
+
 def serving(tenant: Tenant, member: User, number: int, **fields: Any) -> tuple[ModelRoute, Task]:
     now = utc_now()
     group: TaskGroup = factories.make_group(
         tenant, member, name=f"chat-{number}", state=State.RUNNING, model_name="tiny"
     )
     direct = {"kind": "direct", "host": "127.0.0.1"}
-    node = factories.make_node(dial=direct, now=now, last_seen_at=now)
+    node = factories.make_node(dial=direct, now=now, last_seen_at=now + timedelta(hours=1))
     task = factories.make_task(group, node=node, state=State.RUNNING, attempt=1, phase=Phase.READY)
     Port.objects.create(
         node=node, number=20000 + number, owner=task.public_id, attempt=1, container_port=8000

@@ -19,6 +19,7 @@ async def ask(gateway: RunningGateway, method: str, path: str, **headers: str) -
     body = BODY if method == "POST" else None
     async with aiohttp.request(method, gateway.url + path, json=body, headers=known) as response:
         answer = await response.json()
+        assert SECRET not in str(answer) + str(response.headers)
         return response.status, answer.get("error", {}).get("code", "")
 
 
@@ -54,8 +55,15 @@ async def test_a_scope_decides_what_a_key_may_do(
     ],
 )
 async def test_an_address_decides_where_a_key_works(
-    source: FakeSource, tmp_path: Path, networks: Any, trusted: Any, forwarded: str, status: int
+    source: FakeSource,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    networks: Any,
+    trusted: Any,
+    forwarded: str,
+    status: int,
 ) -> None:
+    caplog.set_level("DEBUG", "heteroflow")
     limit(source, allowed_networks=networks)
     headers = {"X-Forwarded-For": forwarded} if forwarded else {}
     async with RunningGateway(source, tmp_path, trusted_proxies=trusted) as gateway:
@@ -64,3 +72,6 @@ async def test_an_address_decides_where_a_key_works(
             assert await ask(gateway, method, path, **headers) == (status, code)
         (record,) = gateway.records()
         assert (record.http_status, record.key_id) == (status, make_key().key_id)
+    written = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    ours = "".join(one.getMessage() for one in caplog.records if one.name.startswith("heteroflow"))
+    assert SECRET not in written + ours
