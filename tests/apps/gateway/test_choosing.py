@@ -216,6 +216,13 @@ async def test_probes_take_a_backend_out_before_any_call_suffers(
         await probes_of(gateway).probe_all()
         assert (engine.health_checks, other.health_checks) == (0, 0), "nobody uses it"
         await ask(http, gateway)
+        upstream = gateway.app._parts.upstream
+        for replica in route.replicas:
+            if (kept := upstream.kept(replica)) is not None:
+                kept.close()
+        await probes_of(gateway).probe_all()
+        assert (engine.health_checks, other.health_checks) == (1, 1)
+        assert [upstream.kept(replica) for replica in route.replicas] == [None, None]
         engine.plan.health = 503
         await probes_of(gateway).probe_all()
         assert states_of(gateway) == {"task-a": "closed"}

@@ -51,7 +51,8 @@ class Upstream:
         limit, body = self._config.big_body_bytes, bytearray()
         async with asyncio.timeout(timeout_s):
             pool = self._pool(replica)
-            response = await pool.connect()  # seldom asked, so none is kept for it
+            # Seldom asked, so none is kept for it: an engine's connections are its calls.
+            response = await pool.connect()
 
             def take(piece: bytes) -> None:
                 body.extend(piece[: limit - len(body)])
@@ -59,11 +60,12 @@ class Upstream:
                     response.stop()
 
             try:
-                response.send(pool.head("GET", path) + b"\r\n", b"")
+                response.send(pool.head("GET", path) + b"Connection: close\r\n\r\n", b"")
                 await response.head()
                 await response.pump(take)
                 return response.status, bytes(body)
             finally:
+                response.abort()
                 response.close()
 
     async def served_name(self, replica: Replica) -> str:
