@@ -12,6 +12,7 @@ import heteroflow.celery  # noqa: F401 - hints go through the configured Celery 
 from apps.tenants.models import Tenant, User
 from apps.tenants.scope import Viewer, viewer_of
 from tests import factories
+from tests.examples import examples
 from tests.fakes.docker.engines import docker_node  # noqa: F401 - a fixture, once: each import is another engine
 from tests.stack import running_server  # noqa: F401 - a fixture
 
@@ -19,7 +20,7 @@ from tests.stack import running_server  # noqa: F401 - a fixture
 STACKS = ("running_server", "docker_node", "engines", "whole_fleet")
 
 # A slow machine is no failure: hypothesis' own deadline measures the machine, not the code.
-settings.register_profile("any-machine", deadline=None)
+settings.register_profile("any-machine", deadline=None, max_examples=examples(100))
 settings.load_profile("any-machine")
 
 

@@ -16,6 +16,7 @@ from agent.link.logroom import LAST_BYTES, LogRoom
 from agent.link.logship import LogShipper
 from tests.agent.fakes import make_settings
 from tests.agent.test_logs import NO_LIMIT, LogServer, make_room
+from tests.examples import examples
 
 pytestmark = pytest.mark.req("AGENT-10", "AGENT-14")
 MB = 1024 * 1024
@@ -132,7 +133,7 @@ async def test_of_many_logs_the_flood_gives_first_and_what_is_sent_before_what_i
 
 
 @given(st.integers(0, 2**32))
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 def test_below_the_limit_nothing_goes_and_above_it_each_line_is_there_or_counted(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:

@@ -17,6 +17,7 @@ from agent.errors import ServerRefused, ServerUnreachable
 from agent.link.logroom import LogRoom
 from agent.link.logship import CONTEXT_BYTES, PIECE_BYTES, LogShipper, read_piece
 from tests.agent.fakes import make_settings
+from tests.examples import examples
 
 NO_LIMIT = 1 << 40
 
@@ -51,7 +52,7 @@ class LogServer:
 
 @pytest.mark.req("AGENT-10")
 @given(st.lists(st.text(max_size=40), max_size=30), st.integers(0, 2**32))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_no_line_lost_or_doubled_over_faults_and_restarts(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], seed: int
 ) -> None:

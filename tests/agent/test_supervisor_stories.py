@@ -15,6 +15,7 @@ from agent.errors import ServerUnreachable
 from agent.runtime.base import Exit, Kept
 from agent.supervisor.health import Work
 from tests.agent.fakes import World
+from tests.examples import examples
 
 EVENTS = st.lists(
     st.sampled_from(
@@ -29,7 +30,7 @@ EVENTS = st.lists(
 
 @pytest.mark.req("AGENT-02", "AGENT-09")
 @given(EVENTS)
-@settings(max_examples=120, deadline=None, suppress_health_check=[Check.function_scoped_fixture])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[Check.function_scoped_fixture])
 def test_never_two_engines_of_one_task(tmp_path: Path, events: list[str]) -> None:
     asyncio.run(_play(World(tmp_path), events))
 

@@ -101,9 +101,11 @@ def test_the_walk_walks():
 @by_template(WITH_IDS)
 def test_anothers_object_is_not_there(address, estate, strangers):
     theirs = [estate.id_of(kind) for kind in address.kinds]
-    before = estate.picture()
+    before, nobodys = estate.picture(), set()
     for who, user in strangers.items():
         for method in METHODS:
+            if method in nobodys:
+                continue
             nowhere = [nobodys_id(kind) for kind in address.kinds]
             told, told_body, told_cost = ask(address, user, method, nowhere)
             answer, body, cost = ask(address, user, method, theirs)
@@ -114,6 +116,8 @@ def test_anothers_object_is_not_there(address, estate, strangers):
             assert answer.headers.get("Content-Type") == told.headers.get("Content-Type"), said
             assert cost == told_cost, f"{said}: {cost} statements, {told_cost} for an id of nobody"
             assert not estate.betrayed_by(body, theirs), said
+            if answer.status_code == 405:  # the address has no such method for anybody: once is enough
+                nobodys.add(method)
     assert estate.picture() == before
 
 
@@ -157,9 +161,11 @@ def test_its_own_people_do_find_it(address, estate, operator):
 
 @by_template(WITHOUT_IDS)
 def test_no_list_and_no_page_shows_anothers_things(address, estate, strangers):
-    before = estate.picture()
+    before, nobodys = estate.picture(), set()
     for who, user in strangers.items():
         for method in METHODS:
+            if method in nobodys:
+                continue
             answer, body, _ = ask(address, user, method, [])
             said = f"{who}: {method} {address}: {answer.status_code} {body[:300]}"
             assert answer.status_code < 500 or str(address).startswith("readyz"), said
@@ -168,6 +174,8 @@ def test_no_list_and_no_page_shows_anothers_things(address, estate, strangers):
                 assert answer.status_code in ({401, 405} if address.is_api else {302, 405}), said
             if user is not None and address.scope == scopes.OPERATOR:
                 assert answer.status_code in (403, 405), said
+            if answer.status_code == 405:
+                nobodys.add(method)
     assert estate.picture() == before
 
 

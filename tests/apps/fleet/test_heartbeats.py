@@ -25,6 +25,7 @@ from apps.core.errors import Invalid, Refusal
 from apps.fleet import selectors, services
 from apps.fleet.models import Card, Liveness, Node, Port
 from tests import factories
+from tests.examples import examples
 
 pytestmark = pytest.mark.django_db
 
@@ -256,7 +257,7 @@ def test_a_node_whose_address_or_clock_changes_each_time_makes_few_tables(node, 
     assert Node.objects.get(pk=node.pk).dial["port"] == 7012 and live(node).door_skew_s == 0.0
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_any_decodable_heartbeat_is_recorded_or_refused_in_words(data):
     node = factories.make_node(cards=1, last_seen_at=None)

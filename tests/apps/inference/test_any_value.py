@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from apps.core.errors import Invalid
 from apps.inference.validation import validate_create
 from tests.apps.inference.bodies import body
+from tests.examples import examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -20,7 +21,7 @@ PATHS += ["task.image", "task.ports", "task.env", "task.volumes", "task.command"
 PATHS += ["task.pull_credentials", "task.kv_offload_gb", "task.engine", "task.model_path", "qos"]
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(PATHS), JSON, max_size=6))
 def test_any_value_anywhere_is_either_fine_or_refused_by_field(changes: dict[str, Any]) -> None:
     # a whole section may be replaced by nonsense; then there is no place for its fields

@@ -12,6 +12,7 @@ from apps.tenants.models import Tenant, User
 from tests import factories
 from tests.apps.inference.bodies import body
 from tests.apps.inference.conftest import URL
+from tests.examples import examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
@@ -22,7 +23,7 @@ TOP = [*list(body()), "labels", "scale_policy", "schedule_window", "priority", "
 IN_TASK = ["image", "gpu_required", "ports", "env", "volumes", "command", "model_path", "engine", "name"]
 RELAXED = settings(
     deadline=None,
-    max_examples=40,
+    max_examples=examples(40),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 

@@ -15,6 +15,7 @@ from apps.streams.services import append_log
 from apps.tenants.scope import SYSTEM
 from apps.workloads.models import Task
 from tests import factories
+from tests.examples import examples
 
 pytestmark = [pytest.mark.django_db, pytest.mark.req("AGENT-10")]
 
@@ -181,7 +182,9 @@ def test_different_cuts_of_one_log_from_many_threads_give_it_exactly():
 PLAIN = st.text(st.sampled_from("ab \n\u00fc\u20ac\U0001f600\t"), max_size=60)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(text=PLAIN, data=st.data())
 def test_any_split_repeat_and_reorder_with_retry_gives_exactly_the_text(text, data):
     """An agent that loses answers, is restarted from zero or sends pieces in any order."""
@@ -200,7 +203,9 @@ def test_any_split_repeat_and_reorder_with_retry_gives_exactly_the_text(text, da
     assert stored(task) == text
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(text=st.text(st.characters(codec="utf-8"), max_size=80))
 def test_any_text_keeps_its_length_in_bytes(text):
     task = factories.make_task()

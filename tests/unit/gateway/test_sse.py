@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.gateway.plane.core.sse import EventCutter, EventTooLong, event_data, replace_data
+from tests.examples import examples
 
 LINE_ENDS = ["\n", "\r\n", "\r"]
 TEXT = st.text(st.sampled_from('aé\u2028\u2029\u0085\x0b\x0c🙂 :{}"'), max_size=8)
@@ -37,7 +38,7 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @pytest.mark.req("GW-09")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(streams(), st.lists(st.integers(0, 10_000), max_size=12), st.sampled_from(["", "data: half", "x"]))
 def test_any_split_gives_the_same_events(stream: tuple[bytes, int], cuts: list[int], tail: str) -> None:
     data, count = stream

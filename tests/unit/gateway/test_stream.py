@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from apps.gateway.plane.core.stream import StreamScanner
 from apps.gateway.plane.core.usage import Usage
+from tests.examples import examples
 from tests.unit.gateway.test_sse import split
 
 DONE = b"data: [DONE]\n\n"
@@ -33,7 +34,7 @@ USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
 
 
 @pytest.mark.req("GW-09", "GW-05", "GW-12")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(st.text(st.sampled_from('a\u2028é🙂\u0085"'), min_size=1, max_size=4), max_size=5),
     st.sampled_from(["\n\n", "\r\n\r\n", "\r\r"]),

@@ -22,6 +22,7 @@ from apps.scaling.policy.idle import (
     is_idle,
     next_step,
 )
+from tests.examples import examples
 from tests.factories import NOW
 
 TERMS = Terms(fresh_s=30, forget_s=600)
@@ -296,7 +297,7 @@ EVENTS = st.sampled_from(
 
 
 @pytest.mark.req("SLEEP-06")
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(st.lists(st.tuples(EVENTS, st.integers(0, 2)), min_size=5, max_size=80))
 def test_no_order_of_events_cuts_or_loses_a_call(events: list[tuple[str, int]]) -> None:
     world = World()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from apps.scheduling.policy.snapshot import Reserve
 from apps.scheduling.simulation.replay import Rules
+from tests.examples import examples
 from tests.unit.simulation.worlds import fleet_of, nodes, replayed, workload_of
 
 pytestmark = pytest.mark.req("SCHED-15")
@@ -71,7 +72,7 @@ work = st.lists(st.tuples(jobs, forms), min_size=1, max_size=8)
     fair=st.booleans(),
     period=st.sampled_from([0, 1, 25]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_nothing_above_capacity_and_nobody_lost(
     entries: list[dict[str, Any]], some: list[tuple[dict[str, Any], dict[str, Any]]], fair: bool, period: int
 ):
