@@ -7,6 +7,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.core.paginator import Paginator
 from django.urls import reverse
 
@@ -41,6 +42,7 @@ def build_backends(page: str | None, now: datetime) -> dict[str, Any]:
         "gateways": len(sources),
         "calls": sum(sum(source.load.in_flight.values()) for source in sources),
         "at": now,
+        "poll_s": settings.PORTAL_POLL_S,
     }
 
 
