@@ -43,7 +43,7 @@ _shape_of = attrgetter(*SHAPE)
 
 # Of an Ask. Filters and scores never branch on these: tasks that differ in them alone are asked about at
 # once, and then they are arrays (`several`).
-NUMBERS = ("percent", "promise", "need_mb", "engine_percent")
+NUMBERS = {"percent": np.int16, "promise": np.int16, "need_mb": np.int64, "engine_percent": np.int16}
 _numbers_of = attrgetter(*NUMBERS)
 
 # Their model path is one inside the image: nothing is mounted, and no node has it nearer (ENG-03).
@@ -151,8 +151,8 @@ def several(asks: Sequence[Ask], circles: Sequence[Circle], which: Array) -> Ask
     """As one that asks in each lane what the one of them does whose number stands there. They are of one
     form, their circles of one word."""
     one = copy(asks[0])
-    for name, values in zip(NUMBERS, zip(*map(_numbers_of, asks), strict=True), strict=True):
-        setattr(one, name, np.array(values, np.int64)[which])
+    for (name, kind), values in zip(NUMBERS.items(), zip(*map(_numbers_of, asks), strict=True), strict=True):
+        setattr(one, name, np.array(values, kind)[which])
     one.friends = Circle(circles[0].word, np.array([circle.bit for circle in circles], np.int64)[which])
     return one
 

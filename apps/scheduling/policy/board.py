@@ -50,6 +50,7 @@ class Board(Bookings):
         self._questions: dict[ShapeKey, Question] = {}
         self._stretches = Stretches(self.columns, self.filters_of)
         self.misses = Misses(self.columns, self.filters_of)
+        self._seen_there = Company(self.columns, 0)  # one object for all, since it is read at once
         self._forms: dict[object, Form] = {}
         self._bases: dict[object, Base] = {}
 
@@ -191,7 +192,8 @@ class Board(Bookings):
 
     def company(self, task: TaskView, place: int) -> float:
         """What the company of its group takes off the score there; 0 where it has none."""
-        node, off = Company(self.columns, place), 0.0
+        node, off = self._seen_there, 0.0
+        node.place = place
         for measure, weight in self._companies:
             off += weight * (measure(task, node, ()) - 1.0)
         return off

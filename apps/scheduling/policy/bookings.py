@@ -48,6 +48,8 @@ class Bookings:
     def ids_of(self, place: int, slots: tuple[int, ...]) -> tuple[int, ...]:
         """The row ids of cards of a node."""
         ids, count = self.columns.cells.card_id, self.columns.count
+        if len(slots) == 1:
+            return (ids[slots[0] * count + place],)
         return tuple([ids[slot * count + place] for slot in slots])
 
     def holds(self, place: int, card: int) -> tuple[CardHold, ...]:

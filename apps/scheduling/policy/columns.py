@@ -67,7 +67,7 @@ class Columns:
 
     def book(self, booking: "Booking", place: int) -> None:
         """A task comes to a node."""
-        task, slots, load, _, ports, wide = booking
+        task, slots, load, ports = booking.task, booking.slots, booking.load, booking.ports
         cells, count = self.cells, self.count
         self.bookings[place].append(booking)
         for slot in slots:
@@ -95,7 +95,7 @@ class Columns:
             for _, host in ports:
                 if first <= host <= last:
                     cells.ports_left[place] -= 1
-        self.circles.come(task.tenant_id, place, slots, wide=wide)
+        self.circles.come(task.tenant_id, place, slots, wide=booking.wide)
 
     def settle(self) -> None:
         """Reckon what is left of all cards that were booked since: before many nodes are asked."""

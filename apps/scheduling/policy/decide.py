@@ -46,6 +46,8 @@ class Planner:
         tenants = {task.tenant_id for task in snapshot.tasks}
         self._board.columns.circles.know(snapshot.friends_of(tenant) for tenant in sorted(tenants))
         self._turns = Turns(snapshot)
+        self._units = iter(self._turns)
+        self._left = len(snapshot.tasks)
         self._shapes = Shapes(self._board, self._turns.coming, breathe)
         self._gangs = Gangs(self._board)
         self._borrowing = Borrowing(self._board)
@@ -54,15 +56,16 @@ class Planner:
     @property
     def left(self) -> int:
         """Tasks of the snapshot that no portion looked at yet."""
-        return self._turns.left
+        return self._left
 
     def portion(self, limit: int, now: datetime) -> Plan | None:
         """Decide for the next tasks in order, about `limit` of them: gangs are not cut. None = all were
         decided. Room that earlier portions took is gone."""
         plan, looked_at = Plan(), 0
-        while looked_at < limit and (unit := next(self._turns, None)) is not None:
+        while looked_at < limit and (unit := next(self._units, None)) is not None:
             looked_at += len(unit)
             self._decide(unit, plan, now, self._place_unit)
+        self._left -= looked_at
         return plan if looked_at else None
 
     def place(self, tasks: Iterable[TaskView], now: datetime) -> Plan:

@@ -35,7 +35,7 @@ def units_in_order(tasks: Iterable[TaskView]) -> list[Unit]:
     return [tuple(unit) for unit in units]
 
 
-class Turns(Iterator[Unit]):
+class Turns(Iterable[Unit]):
     """The units of a snapshot, one after another. With fair weights the next one of a priority is that of
     the tenant whose share of the fleet is smallest: the larger of its parts of all cards and of all their
     memory (a card that does not tell its memory counts as a card only), divided by its weight.
@@ -44,20 +44,17 @@ class Turns(Iterator[Unit]):
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.left = len(snapshot.tasks)  # tasks of units that were not asked for yet
         units = units_in_order(snapshot.tasks)
         self.coming = [task for unit in units for task in unit]  # in this order, but for fair shares
         if snapshot.fair_weights is None:
             self._shares: _Shares | None = None
-            self._units = iter(units)
+            self._units: Iterator[Unit] = iter(units)
         else:
             self._shares = _Shares(snapshot, snapshot.fair_weights)
             self._units = _by_share(units, self._shares)
 
-    def __next__(self) -> Unit:
-        unit = next(self._units)
-        self.left -= len(unit)
-        return unit
+    def __iter__(self) -> Iterator[Unit]:
+        return self._units
 
     def took(self, task: TaskView, cards: Iterable[CardView]) -> None:
         """Count what a task got; what it borrows is its lender's."""

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+import msgspec
 
 from agent.contract.codes import Code, Reason, reason
 from apps.scheduling.policy.registry import Refused
 
 
-class Placed(NamedTuple):
+class Placed(msgspec.Struct, frozen=True):
     """A task on a node. `cards` are row ids; `percent` None = each card alone; `host_ports` are
     (container port, host port). `borrowed`: on cards of sleepers, which loans must be made of (SHARE-04).
     Placements of one `gang` are committed together or not at all."""

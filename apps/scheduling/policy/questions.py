@@ -280,7 +280,7 @@ def ask_near(questions: Sequence[Question], most: Sequence[int], columns: Column
         raise AssertionError("only tasks of one card are asked about near their model")
     worth = -(form.score(ask, part, best, columns) + more)
     fits = fitting.nonzero()[0]
-    order = fits[np.lexsort((places[fits], worth[fits], which[fits]))]
+    order = fits[np.lexsort((worth[fits], which[fits]))]  # of equals the first places first
     begins = np.searchsorted(which[order], np.arange(len(questions) + 1))
     rank_of = np.arange(len(order)) - begins[which[order]]
     order = order[rank_of < np.array(most)[which[order]]]  # the best ones of each

@@ -5,7 +5,9 @@ that filters and scores read both alike. Never refuses anything: filters do.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from apps.scheduling.policy.building import node_row
 from apps.scheduling.policy.capacity import MILLION, Load, rank, reckon, sum_up_holds
@@ -16,7 +18,7 @@ from apps.scheduling.policy.ports import Ports
 from apps.scheduling.policy.snapshot import CardHold, CardView, NodeView, Reserve, TaskView
 
 
-class Booking(NamedTuple):
+class Booking(msgspec.Struct, frozen=True):
     """A task that this decision put on cards (places in the node). `wide`: it has the host's network or IPC
     there."""
 
