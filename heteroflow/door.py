@@ -12,10 +12,12 @@ from typing import Any
 
 from channels.auth import AuthMiddlewareStack
 from channels.routing import URLRouter
+from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.urls import re_path
 
 from apps.agentlink.routing import websocket_urlpatterns as agent_sockets
+from apps.gateway.plane.io.listener import Listener, bind
 from apps.gateway.wiring import build_gateway
 from apps.ops import health
 from apps.streams.routing import websocket_urlpatterns as people_sockets
@@ -43,6 +45,7 @@ class Application:
     def __init__(self, django: ASGIHandler) -> None:
         self.django = BoundedBodies(django)
         self.gateway = build_gateway()
+        self.listener = Listener(self.gateway, self.gateway.config)
         elsewhere = re_path("", refuse_socket)  # type: ignore[arg-type]  # a socket, not a view
         people = URLRouter([*people_sockets, elsewhere])
         # An agent sends no Origin and brings its own credential; a browser must come from our pages.
@@ -68,6 +71,7 @@ class Application:
             if message["type"] == "lifespan.startup":
                 try:
                     await self.gateway.startup()
+                    await self._listen()
                 except OSError as error:  # its folder can't be written: nothing may be served unrecorded
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     return
@@ -76,6 +80,14 @@ class Application:
                     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.gateway.drain)
                 await send({"type": "lifespan.startup.complete"})
             else:
+                self.listener.drain()
                 await self.gateway.shutdown()
+                self.listener.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+    async def _listen(self) -> None:
+        """Calls come by the gateway's own listener, too, where one was asked for. Raises OSError."""
+        host, _, port = getattr(settings, "GATEWAY_LISTEN", "").rpartition(":")
+        if port:
+            await self.listener.start(bind(host.strip("[]"), int(port)))

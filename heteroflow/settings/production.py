@@ -89,6 +89,8 @@ SECURE_HSTS_SECONDS = env.int("HSTS_SECONDS", default=3600)
 # `manage.py collectstatic` puts the console's and portal's files there; WhiteNoise serves them.
 STATIC_ROOT = env.str("STATIC_ROOT", default=str(DATA_DIR / "static"))
 WHITENOISE_USE_FINDERS = env.bool("STATIC_FROM_SOURCE", default=False)
+# HOST:PORT where a uvicorn process also takes calls by the gateway's own listener; empty: by uvicorn alone.
+GATEWAY_LISTEN = env.str("GATEWAY_LISTEN", default="")
 _logging: Any = LOGGING
 _logging["filters"]["redis"] = {"()": "heteroflow.redis_layer.OneLineFaults"}
 _logging["handlers"]["console"]["filters"].insert(0, "redis")

@@ -41,6 +41,7 @@ def front_proxy(
         listen=f"{host}:{port}",
         wsgi_ports=[server_port],
         asgi_ports=[server_port],
+        gateway_ports=[server_port],
         certificate=certificate,
     )
     if heartbeats_port is not None:

@@ -84,6 +84,7 @@ def write_configuration(
     listen: str,
     wsgi_ports: Sequence[int],
     asgi_ports: Sequence[int],
+    gateway_ports: Sequence[int],
     certificate: tuple[Path, Path],
 ) -> Path:
     """nginx' main file and the site; returns the main file."""
@@ -94,6 +95,7 @@ def write_configuration(
             "HETEROFLOW_SERVER_NAME": "_",
             "HETEROFLOW_WSGI": _servers(wsgi_ports),
             "HETEROFLOW_ASGI": _servers(asgi_ports),
+            "HETEROFLOW_GATEWAY": _servers(gateway_ports),
             "HETEROFLOW_CERTIFICATE": str(certificate[0]),
             "HETEROFLOW_CERTIFICATE_KEY": str(certificate[1]),
         }

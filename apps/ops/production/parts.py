@@ -29,7 +29,7 @@ def wsgi(port: int) -> list[str]:
 
 
 def asgi(port: int, drain_s: float) -> list[str]:
-    """uvicorn: the gateway and the websockets."""
+    """uvicorn: the websockets, and in the same process the gateway, whose calls come by its own listener."""
     return [
         *["-m", "uvicorn", "heteroflow.asgi:application", "--host", "127.0.0.1", "--port", str(port)],
         *["--lifespan", "on", "--no-access-log", "--no-server-header", "--log-level", "warning"],
@@ -74,6 +74,10 @@ def servers(place: Place, environ: Mapping[str, str], *, drain_s: float, at_once
     # Celery warns of root with the same words at each start; a trial on one machine is mostly root's.
     seen.setdefault("PYTHONWARNINGS", "ignore:You're running the worker with superuser privileges")
     lines: list[tuple[str, list[str], float]] = []
+    calls = {
+        f"asgi-{number + 1}": {"GATEWAY_LISTEN": f"127.0.0.1:{port}"}
+        for number, port in enumerate(place.gateway_ports)
+    }
     for number in range(COPIES):
         lines += [
             (f"wsgi-{number + 1}", wsgi(place.wsgi_ports[number]), 12),
@@ -82,7 +86,7 @@ def servers(place: Place, environ: Mapping[str, str], *, drain_s: float, at_once
             (f"scheduler-{number + 1}", worker(f"scheduler-{number + 1}", ["scheduling"], 1), 5),
             (f"beat-{number + 1}", beat(), 3),
         ]
-    return [Program(name, line, seen, stop_s) for name, line, stop_s in lines]
+    return [Program(name, line, seen | calls.get(name, {}), stop_s) for name, line, stop_s in lines]
 
 
 def gateways(place: Place) -> dict[str, int]:

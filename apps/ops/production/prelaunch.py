@@ -35,6 +35,7 @@ class Place:
     redis_port: int
     wsgi_ports: tuple[int, ...]
     asgi_ports: tuple[int, ...]
+    gateway_ports: tuple[int, ...]
     certificate: Path
     fingerprint: str
     runtime: dict[str, Any] | None  # the local node's settings for Docker; None: local processes
@@ -65,7 +66,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
     if os.geteuid() == 0:
         root.chmod(0o711)  # PostgreSQL's account passes through; what lies here has its own modes
     password = cluster.ensure_cluster(programs.postgresql, root / "postgresql", root / "postgresql.password")
-    ports = free_ports(2 + 2 * COPIES)
+    ports = free_ports(2 + 3 * COPIES)
     local = prelaunch.LOCAL_ADDRESS[environ["HOST"]]
     named = urlsplit(environ["PUBLIC_URL"]).hostname or "localhost"  # what is no address is refused later
     hosts = dict.fromkeys(["127.0.0.1", "::1", "localhost", socket.gethostname(), named])
@@ -76,7 +77,8 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         postgres_port=ports[0],
         redis_port=ports[1],
         wsgi_ports=ports[2 : 2 + COPIES],
-        asgi_ports=ports[2 + COPIES :],
+        asgi_ports=ports[2 + COPIES : 2 + 2 * COPIES],
+        gateway_ports=ports[2 + 2 * COPIES :],
         certificate=certificate[0],
         fingerprint=front.fingerprint(certificate[0]),
         runtime=runtime,
@@ -89,6 +91,7 @@ def prepare(environ: MutableMapping[str, str]) -> None:
         listen=f"{host}:{environ['PORT']}",
         wsgi_ports=place.wsgi_ports,
         asgi_ports=place.asgi_ports,
+        gateway_ports=place.gateway_ports,
         certificate=certificate,
     )
     stored = keys_file.read_keys(root)

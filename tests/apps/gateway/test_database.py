@@ -11,16 +11,19 @@ import pytest
 import uvicorn
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.asgi import ASGIHandler
 from django.db import connections
 from pytest_django import Settings
 
 from apps.core import versions
+from apps.core.free_ports import free_ports
 from apps.gateway.plane.io.app import GatewayApp
 from apps.gateway.plane.io.config import load_config
 from apps.gateway.wiring import build_gateway
 from apps.routing.models import ModelRoute
 from apps.tenants.models import ApiKey
 from apps.usage.models import UsageRecord
+from heteroflow.door import Application
 from tests import factories
 from tests.fakes.gateway import BODY, MODEL, until
 
@@ -92,6 +95,30 @@ async def test_rows_become_answers_and_answers_rows(settings: Settings, tmp_path
             while await status() != 401:
                 await asyncio.sleep(0.02)
     assert list(tmp_path.glob("*.rejected")) == []
+    await sync_to_async(connections.close_all)()
+
+
+@pytest.mark.req("GW-02", "OPS-03")
+@pytest.mark.django_db(transaction=True)
+async def test_a_server_process_takes_calls_by_the_listener_too(settings: Settings, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    settings.HETEROFLOW_USAGE_DIR = tmp_path
+    settings.GATEWAY_LISTEN = f"127.0.0.1:{port}"
+    asked: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+    told: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+    living = asyncio.create_task(Application(ASGIHandler())({"type": "lifespan"}, asked.get, told.put))
+    await asked.put({"type": "lifespan.startup"})
+    assert (await told.get())["type"] == "lifespan.startup.complete"
+    url = f"http://127.0.0.1:{port}"
+    async with aiohttp.request("GET", url + "/v1/models") as response:
+        assert response.status == 401
+    async with aiohttp.request("GET", url + "/admin/") as response:
+        assert (response.status, (await response.json())["error"]["code"]) == (404, "unknown_url")
+    await asked.put({"type": "lifespan.shutdown"})
+    assert (await told.get())["type"] == "lifespan.shutdown.complete"
+    await living
+    with pytest.raises(OSError):
+        await asyncio.open_connection("127.0.0.1", port)
     await sync_to_async(connections.close_all)()
 
 

@@ -47,7 +47,12 @@ def test_the_certificate_is_made_once_and_loads(tmp_path: Path) -> None:
 def test_the_site_has_no_name_left_and_keeps_nginx_own(tmp_path: Path) -> None:
     pair = front.ensure_certificate(tmp_path, ["localhost"], utc_now())
     main = front.write_configuration(
-        tmp_path / "nginx", listen="127.0.0.1:1", wsgi_ports=[2, 3], asgi_ports=[4], certificate=pair
+        tmp_path / "nginx",
+        listen="127.0.0.1:1",
+        wsgi_ports=[2, 3],
+        asgi_ports=[4],
+        gateway_ports=[5],
+        certificate=pair,
     )
     site = (main.parent / "site.conf").read_text()
     configured = [line for line in site.splitlines() if not line.startswith("#")]

@@ -79,7 +79,7 @@ class GatewayApp:
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._config = config
+        self.config = self._config = config
         self._tables = Tables(source, config)
         self._keys = KeyDirectory(self._tables, find_key, config)
         self._journal = journal
