@@ -229,13 +229,24 @@ class Question:
             return Answer([], True)
         best = base.top(most)
         everything = len(best) == base.count
-        _, places, more = locate([self], self._columns)
-        if base.stretch is None or not len(places):
+        places, more = self._near(base.stretch)
+        if not len(places):
             return Answer(best, everything)
         raised = base.raised(places - base.stretch.first, more)
         near = {entry[1] for entry in raised}
         raised += [entry for entry in best if entry[1] not in near]
         return Answer(raised, everything)
+
+    def _near(self, stretch: Stretch) -> tuple[Array, Array]:
+        """(Places where located scores add something, how much.)"""
+        if len(self.form.located) > 1:
+            return locate([self], self._columns)[1:]
+        for score, weight in self.form.located:
+            if score.where is not None:
+                there = score.where(self.ask, self._columns)
+                start, stop = np.searchsorted(there, (stretch.first, stretch.last))
+                return there[start:stop], np.full(stop - start, weight)
+        return NOWHERE, NOWHERE
 
 
 def locate(questions: Sequence[Question], columns: Columns) -> tuple[Array, Array, Array]:

@@ -67,7 +67,7 @@ class CardRoom:
         self.view = view
         self.slot = slot
         self.limit = limit
-        self.model = (view.vendor, view.model)
+        self.model = f"{view.vendor} {view.model}"
         self.known = int(bool(view.vram_total_mb) and view.used_mb is not None)
         self.total_mb = view.vram_total_mb or 1
         self.foreign_mb = (view.foreign_mb or 0) * self.known

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from agent.contract.codes import Code
 from apps.scheduling.policy.ask import Ask
 from apps.scheduling.policy.registry import Of, Value, filter_plugin
@@ -22,8 +24,8 @@ def _tell(ask: Ask, node: object, card: object, left: int) -> Mapping[str, Value
 )
 def fits(ask: Ask, models: Sequence[Any], left: Sequence[Any]) -> list[Any]:
     """Those that stay of each card: it is left, and so are enough of its model."""
+    its, there = np.asarray(models), np.asarray(left, np.bool_)
     return [
-        mine
-        & (sum(1 * (other & (model == its)) for its, other in zip(models, left, strict=True)) >= ask.cards)
-        for model, mine in zip(models, left, strict=True)
+        mine & (((its == model) & there).sum(axis=0) >= ask.cards)
+        for model, mine in zip(its, there, strict=True)
     ]
