@@ -13,11 +13,12 @@ import pytest
 from agent.contract.states import TaskType
 from apps.scheduling.policy.decide import decide
 from apps.scheduling.policy.fairness import units_in_order
+from tests.examples import examples
 from tests.unit.scheduling.worlds import NOW, card, hold, node, task, world
 
 pytestmark = pytest.mark.req("SCHED-02", "SCHED-05", "SCHED-07", "SCHED-10")
 
-CASES = 1_000
+CASES = examples(1_000)
 A100, T4 = "NVIDIA A100", "Tesla T4"
 SIZE_MB = {A100: 80_000, T4: 16_000}
 

@@ -16,6 +16,7 @@ from apps.scheduling.policy.decide import decide
 from apps.scheduling.policy.questions import ask_near
 from apps.scheduling.policy.registry import Refused
 from apps.scheduling.policy.snapshot import NodeView, Reserve, TaskView
+from tests.examples import examples
 from tests.unit.scheduling.worlds import NOW, card, hold, node, task, world
 
 pytestmark = pytest.mark.req("SCHED-03", "SCHED-14")
@@ -181,7 +182,7 @@ def ask_together(board: Board, waiting: Iterable[TaskView]) -> None:
 
 
 @given(fleets())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_many_nodes_answer_as_each_alone(snapshot):
     board = Board(snapshot)
     ask_together(board, snapshot.tasks)
@@ -190,7 +191,7 @@ def test_many_nodes_answer_as_each_alone(snapshot):
 
 
 @given(fleets())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_the_same_after_bookings_and_after_their_undoing(snapshot):
     board, untouched = Board(snapshot), Board(snapshot)
     mark = board.mark()
@@ -235,7 +236,7 @@ def test_what_was_booked_counts_whoever_is_asked_first(taken_by):
 
 
 @given(fleets())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_thinking_all_holds_away_is_a_fleet_without_them(snapshot):
     """But for who lives there, whose network it is and how many containers: cards tell nothing of that."""
     board = Board(snapshot)
@@ -336,7 +337,7 @@ def test_tasks_that_differ_in_one_field_are_not_taken_for_alike(asked, closed):
 
 
 @given(fleets())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_same_in_any_fleet(snapshot):
     board, first = Board(snapshot), snapshot.tasks[0]
     ask_all(board, first)
@@ -349,7 +350,7 @@ def test_each_field_that_is_read_of_a_task_is_tried():
 
 
 @given(fleets())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_asked_ahead_nobody_is_overlooked_and_nothing_given_twice(snapshot):
     """With all shapes of a decision asked about at its beginning: each placement is one that the node, alone,
     allows by then, and nobody waits whom a node would take."""

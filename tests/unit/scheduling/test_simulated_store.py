@@ -12,6 +12,7 @@ import pytest
 from agent.contract.states import TaskType
 from apps.scheduling.policy.decide import decide
 from apps.scheduling.policy.snapshot import Snapshot
+from tests.examples import examples
 from tests.unit.scheduling.schedulers import GROUPS, Plans, outside, scheduler, whole
 from tests.unit.scheduling.store import Steps, Store
 from tests.unit.scheduling.worlds import NOW, card, node, task, world
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.req("SCHED-12", "SCHED-01")
 
 WORLDS = 40
 # Ten thousand rounds of each kind in the long run, a sample of them with every change.
-SOME = [(400, many) for many in (2, 4, 8)]
+SOME = [(examples(400), many) for many in (2, 4, 8)]
 SOME += [pytest.param(3_334, many, marks=pytest.mark.slow) for many in (2, 4, 8)]
 
 
