@@ -12,6 +12,7 @@ import msgspec
 
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.answer import Answer, read_answer, read_upstream_error, rejects_usage_option
+from apps.gateway.plane.core.blame import ending_of, failure_of
 from apps.gateway.plane.core.choice import Choice, Failure, Pins
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.core.request import Call, build_upstream_body, estimate_prompt_tokens
@@ -28,13 +29,6 @@ from apps.usage.record import Ending
 log = logging.getLogger("heteroflow.gateway")
 MAX_ERROR_BYTES = 64 * 1024
 CLIENT_GONE_STATUS = 499
-_FAILURES = {
-    "upstream_truncated": Failure.BROKEN,
-    "upstream_unreadable": Failure.BROKEN,
-    "upstream_error": Failure.ERROR,
-    "upstream_unavailable": Failure.ERROR,
-    "upstream_timeout": Failure.TIMEOUT,
-}
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -165,7 +159,7 @@ class Exchange:
 
     def _blame(self, choice: Choice, fault: errors.CallError | None) -> None:
         """Tells of a fault that is the replica's own (GW-08)."""
-        kind = None if fault is None else _FAILURES.get(fault.code or "")
+        kind = failure_of(fault)
         if kind is not None:
             self._parts.choosing.failed(choice, kind)
 
@@ -297,7 +291,7 @@ class Exchange:
         """The record, and then the last bytes. Of the response only the end of its message may be missing."""
         if scanner.fault is not None and not self._reply.started and not scanner.pieces:
             raise scanner.fault
-        self._settle(_ending(scanner.fault), 200)
+        self._settle(ending_of(scanner.fault), 200)
         owed = self._reply.stream(out, last=True)
         if scanner.fault is not None and self._response is not None:
             self._response.stop()
@@ -373,7 +367,7 @@ class Exchange:
     async def _fail(self, fault: errors.CallError) -> None:
         if fault.code == "upstream_truncated":
             meters.count_upstream("truncated")
-        self._settle(_ending(fault), self._sent_status(fault.status))
+        self._settle(ending_of(fault), self._sent_status(fault.status))
         await self._tell(fault)
 
     async def _tell(self, fault: errors.CallError) -> None:
@@ -396,11 +390,3 @@ class Exchange:
 
     def _sent_status(self, otherwise: int) -> int:
         return 200 if self._reply.started else otherwise
-
-
-def _ending(fault: errors.CallError | None) -> Ending:
-    if fault is None:
-        return Ending.COMPLETED
-    if fault.code in ("no_backend", "backend_busy"):
-        return Ending.NO_BACKEND
-    return Ending.UPSTREAM_TRUNCATED if fault.code == "upstream_truncated" else Ending.UPSTREAM_ERROR
