@@ -3,7 +3,7 @@
 Owns nothing but that; booking is `Bookings`'. Never chooses a task or a node.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from agent.contract.codes import Code
@@ -145,10 +145,7 @@ class Board(Bookings):
             fullness, slot = unrank(best)
             return self._worth(question, node, Chosen(fullness / MILLION, 0.0)), (slot,)
         cards = node.cards
-        left = [
-            (ok is None or ok[card.slot]) and all(fits(ask, card) for fits in form.card_filters)
-            for card in cards
-        ]
+        left = [(ok is None or ok[card.slot]) and _passes(form.card_filters, ask, card) for card in cards]
         for every in form.cards_filters:
             left = every(ask, [card.model for card in cards], left)
         some = [card for card, stays in zip(cards, left, strict=True) if stays]
@@ -160,18 +157,13 @@ class Board(Bookings):
     def _fullest(self, question: Question, place: int, ok: list[bool] | None, likely: int) -> int:
         """The rank of the first card there that fits, 0 = none."""
         ask, asked, count = question.ask, question.form.card_filters, self.columns.count
-        card, best = OneCard(self.columns, place, 0), 0
-        ranks = list(enumerate(self.columns.cells.rank[place::count].tolist()))
-        ranks.insert(0, ranks.pop(likely))
-        for slot, its in ranks:
-            if its <= best or (ok is not None and not ok[slot]):
-                continue
-            card.slot, card.lane = slot, slot * count + place
-            for fits in asked:
-                if not fits(ask, card):
-                    break
-            else:
-                best = its
+        card, ranks = OneCard(self.columns, place, likely), self.columns.cells.rank[place::count].tolist()
+        best: int = ranks[likely] if (ok is None or ok[likely]) and _passes(asked, ask, card) else 0
+        for slot, its in enumerate(ranks):
+            if its > best and slot != likely and (ok is None or ok[slot]):
+                card.slot, card.lane = slot, slot * count + place
+                if _passes(asked, ask, card):
+                    best = its
         return best
 
     def _fit_room(self, question: Question, room: AnyNode) -> Fit | None:
@@ -271,6 +263,15 @@ class Board(Bookings):
             for card in self.nodes[place].cards
             for hold in card.holds
         )
+
+
+def _passes(filters: Sequence[Callable[..., Any]], ask: Ask, card: OneCard) -> bool:
+    for fits in filters:  # `all` of a generator would cost as much as a filter
+        if not fits(ask, card):
+            break
+    else:
+        return True
+    return False
 
 
 def _staying(one: Filter, ask: Ask, left: list[AnyCard]) -> list[AnyCard]:

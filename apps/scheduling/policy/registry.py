@@ -3,7 +3,8 @@
 A plugin is a file in `filters/` or `scores/`; adding one touches that file alone. Each is one elementwise
 expression: it is given one node (or card) with numbers, or many with arrays, and answers a truth (or a
 number) or an array of them. So it never says `not`, `and`, `or` about what it is given, but `^ True`, `&`,
-`|`; of the task (`Ask`) it may ask anything.
+`|`. Of the task (`Ask`) it may ask anything but whether one of its numbers (`ask.NUMBERS`) is this or that:
+those may be arrays, too.
 """
 
 import importlib
