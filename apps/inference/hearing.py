@@ -53,7 +53,7 @@ def _hear(
     viewer: Viewer, verdicts: list[Verdict], holders: Mapping[int, list[dict[str, Any]]], *, part: bool
 ) -> Heard:
     refused = [one.refused for one in verdicts if one.refused is not None]
-    told = sum_up(refused) if verdicts and len(refused) == len(verdicts) else []
+    told = sum_up((one, 1) for one in refused) if verdicts and len(refused) == len(verdicts) else []
     sentences = [one["text"] for one in say_reasons(viewer, told)]
     words = [_word_of(viewer, one, holders, part=part) for one in verdicts]
     return Heard(words, " ".join(sentences))

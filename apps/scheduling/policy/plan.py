@@ -1,6 +1,6 @@
 """What was decided: placements, and why the rest waits."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -53,27 +53,24 @@ class Plan:
     broken: dict[int, Exception] = field(default_factory=dict)
 
 
-def sum_up(refused: Iterable[Refused]) -> list[Reason]:
-    """Refusals of many nodes as a few reasons, as `told` has them.
+def sum_up(refused: Iterable[tuple[Refused, int]]) -> list[Reason]:
+    """Refusals, each of so many nodes, as a few reasons: InsufficientResources first (SCHED-10), then each
+    code with its number of nodes and the nearest miss, the most frequent first.
 
     Nodes outside the tenant's scope do not exist for it and are not counted (TEN-09); where none is
     left the one reason is `no_node`.
     """
     counts: dict[Code, int] = {}
     nearest: dict[Code, Refused] = {}
-    for one in refused:
+    for one, nodes in refused:
         if one.code == Code.NODE_NOT_ALLOWED:
             continue
-        counts[one.code] = counts.get(one.code, 0) + 1
+        counts[one.code] = counts.get(one.code, 0) + nodes
         best = nearest.get(one.code)
         if best is None or one.shortfall < best.shortfall:
             nearest[one.code] = one
-    return told(counts, nearest) if counts else [reason(Code.NO_NODE)]
-
-
-def told(counts: Mapping[Code, int], nearest: Mapping[Code, Refused]) -> list[Reason]:
-    """InsufficientResources first (SCHED-10), then each code with its number of nodes and the nearest miss,
-    the most frequent first."""
+    if not counts:
+        return [reason(Code.NO_NODE)]
     by_number = sorted(counts, key=lambda code: (-counts[code], code))
     return [
         reason(Code.INSUFFICIENT_RESOURCES, nodes=sum(counts.values())),

@@ -5,8 +5,10 @@ numbers (SCHED-10, SVC-14). Asked only where somebody waits.
 from collections.abc import Hashable
 
 from agent.contract.codes import Code, Reason, reason
+from apps.scheduling.policy.ask import Ask
 from apps.scheduling.policy.board import Board
-from apps.scheduling.policy.plan import told
+from apps.scheduling.policy.misses import Miss
+from apps.scheduling.policy.plan import sum_up
 from apps.scheduling.policy.registry import Refused, no_numbers
 from apps.scheduling.policy.snapshot import TaskView
 
@@ -29,29 +31,20 @@ class Reasons:
 
 
 def reasons_of(board: Board, task: TaskView) -> list[Reason]:
-    """As `plan.told` has them. Empty where every node would take it.
-
-    Nodes outside the tenant's scope do not exist for it and are not counted (TEN-09); where none is
-    left the one reason is `no_node`.
-    """
+    """As `sum_up` has them, and that a whole type is offline (SCHED-13). Empty where every node would take
+    it."""
     ask = board.question(task).ask
     misses, taking = board.misses.find(ask)
-    counts: dict[Code, int] = {}
-    nearest: dict[Code, Refused] = {}
-    for miss in misses:
-        code = miss.by.code(ask)
-        if code == Code.NODE_NOT_ALLOWED:
-            continue
-        counts[code] = counts.get(code, 0) + miss.nodes
-        refused = Refused(code) if miss.by.tell is no_numbers else board.refusal(ask, miss.nearest, miss.by)
-        best = nearest.get(code)
-        if best is None or refused.shortfall < best.shortfall:
-            nearest[code] = refused
-    if not counts:
-        return [] if taking else [reason(Code.NO_NODE)]
-    first, *others = told(counts, nearest)
-    offline = _offline_type(board, task) if Code.NODE_OFFLINE in counts else []
+    first, *others = sum_up((_told_by(board, ask, miss), miss.nodes) for miss in misses)
+    if first.code == Code.NO_NODE:
+        return [] if taking else [first]
+    offline = _offline_type(board, task) if any(why.code == Code.NODE_OFFLINE for why in others) else []
     return [first, *offline, *others]
+
+
+def _told_by(board: Board, ask: Ask, miss: Miss) -> Refused:
+    numberless = miss.by.tell is no_numbers
+    return Refused(miss.by.code(ask)) if numberless else board.refusal(ask, miss.nearest, miss.by)
 
 
 def _offline_type(board: Board, task: TaskView) -> list[Reason]:
