@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from apps.usage.models import Span, UsageRecord, UsageTotal
 from apps.usage.record import Ending
 
-PORTION = 1000  # records in one transaction
+PORTION = 500  # records in one transaction, which has to be over well within a lease
 ALIKE = ("tenant_id", "tenant_slug", "member", "key_id", "key_prefix", "model", "group_id")
 TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens", "duration_ms")
 SUMMED = ("requests", "failed", "estimated", *TOKENS)
@@ -51,20 +51,17 @@ def _store(sums: dict[Kind, dict[str, int]]) -> None:
     present = {
         _kind_of(total): total for total in UsageTotal.objects.filter(began_at__in=begun, key_id__in=keys)
     }
-    fresh, grown = [], []
+    grown = []
     for kind, more in sums.items():
-        total = present.get(kind)
-        if total is None:
-            span, began_at, *alike = kind
-            fresh.append(
-                UsageTotal(span=span, began_at=began_at, **dict(zip(ALIKE, alike, strict=True)), **more)
-            )
-            continue
-        for name, value in more.items():
-            setattr(total, name, getattr(total, name) + value)
-        grown.append(total)
-    UsageTotal.objects.bulk_create(fresh)
-    UsageTotal.objects.bulk_update(grown, SUMMED, batch_size=100)
+        span, began_at, *alike = kind
+        before = present.get(kind) or UsageTotal()
+        counts = {name: getattr(before, name) + value for name, value in more.items()}
+        grown.append(
+            UsageTotal(span=span, began_at=began_at, **dict(zip(ALIKE, alike, strict=True)), **counts)
+        )
+    UsageTotal.objects.bulk_create(
+        grown, update_conflicts=True, unique_fields=["span", "began_at", *ALIKE], update_fields=SUMMED
+    )
 
 
 def _kind_of(total: UsageTotal) -> Kind:

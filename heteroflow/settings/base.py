@@ -339,7 +339,7 @@ USAGE_REPORT_PERIOD_S = env.float("USAGE_REPORT_PERIOD_S", default=10.0)
 # How often records are added up, how many at most in one run, and for how many days records and sums by hour
 # are kept after that (0 = for ever); sums by day stay.
 USAGE_TOTALS_PERIOD_S = env.float("USAGE_TOTALS_PERIOD_S", default=10.0)
-USAGE_TOTALS_RECORDS = env.int("USAGE_TOTALS_RECORDS", default=20_000)
+USAGE_TOTALS_RECORDS = env.int("USAGE_TOTALS_RECORDS", default=10_000)
 USAGE_RECORDS_KEEP_DAYS = env.int("USAGE_RECORDS_KEEP_DAYS", default=90)
 USAGE_HOURS_KEEP_DAYS = env.int("USAGE_HOURS_KEEP_DAYS", default=400)
 CARD_TIME_PERIOD_S = env.float("CARD_TIME_PERIOD_S", default=60.0)
