@@ -4,6 +4,7 @@ Owns nothing but that; booking is `Bookings`'. Never chooses a task or a node.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from agent.contract.codes import Code
@@ -36,13 +37,23 @@ Fit = tuple[float, tuple[int, ...]]  # (-score without company, the cards' slots
 NO_CARDS = Chosen(0.0, 0.0)
 
 
+def _filters_of(filters: Sequence[Filter], ask: Ask) -> tuple[Filter, ...]:
+    """Those that apply to the task, in the order in which they are asked."""
+    if ask.filters is None:
+        ask.filters = tuple(
+            [one for one in filters if (ask.cards or one.of not in OF_CARDS) and one.applies(ask)]
+        )
+    return ask.filters
+
+
 class Board(Bookings):
     """The working copy with the plugins that judge it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
         weights = snapshot.weights
-        self._filters = load_filters()
+        # No method: who has one has the board, and a board that has itself is freed by a search alone.
+        self.filters_of = partial(_filters_of, load_filters())
         self._scores = [(score, weights.get(score.name, 1.0)) for score in load_scores()]
         companies = [(company, weights.get(company.name, 1.0)) for company in load_companies()]
         self._companies = [(one.measure, weight) for one, weight in companies if weight and not one.gang]
@@ -53,14 +64,6 @@ class Board(Bookings):
         self._seen_there = Company(self.columns, 0)  # one object for all, since it is read at once
         self._forms: dict[object, Form] = {}
         self._bases: dict[object, Base] = {}
-
-    def filters_of(self, ask: Ask) -> tuple[Filter, ...]:
-        """Those that apply to the task, in the order in which they are asked."""
-        if ask.filters is None:
-            ask.filters = tuple(
-                [one for one in self._filters if (ask.cards or one.of not in OF_CARDS) and one.applies(ask)]
-            )
-        return ask.filters
 
     def question(self, task: TaskView) -> Question:
         """What is asked for tasks of this shape."""
