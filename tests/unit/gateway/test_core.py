@@ -69,6 +69,17 @@ def test_prompt_estimate(body: dict, tokens: int) -> None:
     assert estimate_prompt_tokens(call) == tokens
 
 
+@pytest.mark.req("GW-12")
+@pytest.mark.parametrize("prompt", [b"1e999", b"[" * 999 + b"]" * 999, b'["\\ud800"]'])
+def test_a_prompt_that_can_not_be_taken_apart_is_counted_or_refused(prompt: bytes) -> None:
+    try:
+        call = parse_call(CHAT, b'{"model":"a","prompt":%b}' % prompt)
+    except CallError as fault:
+        assert fault.status == 400
+    else:
+        assert estimate_prompt_tokens(call) >= 0
+
+
 # ---- admission ----
 
 

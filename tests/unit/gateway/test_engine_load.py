@@ -35,6 +35,8 @@ def test_the_engines_of_the_catalog() -> None:
         ("vllm", LLAMA),
         ("vllm", VLLM.replace(b"} 3.0", b"} many")),
         ("vllm", b"vllm:num_requests_running 3.0\n"),
+        *(("vllm", VLLM.replace(b"} 3.0", b"} %b" % odd)) for odd in (b"NaN", b"+Inf", b"-9", b"1e999")),
+        ("vllm", VLLM.replace(b"} 0.25", b"} NaN")),
         ("llamacpp", b"\xff\xfe"),
         ("external", VLLM),
         ("", VLLM),

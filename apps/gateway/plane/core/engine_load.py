@@ -4,6 +4,8 @@ Pure: reads the Prometheus text of the engines of the catalog. Three values: tol
 and never told; whoever balances must not take the last two for a load of zero.
 """
 
+import math
+
 import msgspec
 
 from agent.engines.base import Metrics
@@ -28,7 +30,8 @@ def metrics_path(engine: str) -> str:
 
 
 def read_load(engine: str, body: bytes, *, at: float, in_flight: int) -> EngineLoad | None:
-    """None where the text doesn't say how many requests run and wait."""
+    """None where the text doesn't say how many requests run and wait, or what it says can't be compared: what
+    is no number would leave a route without a least busy engine, and no JSON can hold it."""
     known = ENGINES.get(engine)
     if known is None:
         return None
@@ -47,9 +50,11 @@ def read_load(engine: str, body: bytes, *, at: float, in_flight: int) -> EngineL
     if not running or not waiting:
         return None
     # An engine of several ranks tells each by itself; the fullest one is where a request would wait.
-    return EngineLoad(
-        sum(running), sum(waiting), max(kv_use) if names.kv_gauge and kv_use else None, at, in_flight
-    )
+    fullest = max(kv_use) if names.kv_gauge and kv_use else None
+    told = (sum(running), sum(waiting), *kv_use)
+    if not all(math.isfinite(value) and value >= 0 for value in told):
+        return None
+    return EngineLoad(told[0], told[1], fullest, at, in_flight)
 
 
 def weigh(load: EngineLoad, in_flight: int, *, with_kv: bool) -> float:

@@ -89,7 +89,11 @@ def estimate_prompt_tokens(call: Call) -> int:
     for name in _PROMPT_FIELDS:
         raw = call.fields.get(name)
         if raw is not None:
-            return _count(msgspec.json.decode(bytes(raw)))
+            try:
+                return _count(msgspec.json.decode(bytes(raw)))
+            except (msgspec.DecodeError, RecursionError):
+                # A number beyond all sizes, or nested too deeply: some engines take it, so it is counted.
+                return estimate_text_tokens(len(bytes(raw)))
     return 0
 
 

@@ -63,12 +63,17 @@ class Pool:
 
     async def connect(self) -> Connection:
         """A new one. Raises Unreachable where none comes about in time."""
+        made = None
+        self._lent += 1  # from now on, so that the pool is not given up meanwhile
         try:
             async with asyncio.timeout(self._config.connect_timeout_s):
                 made = await self._connect()
-        except (OSError, TimeoutError):  # also of TLS, which is an OSError, and of a door that says no
+        # OSError is also of TLS and of a door that says no, ValueError of a name that is none.
+        except (OSError, TimeoutError, ValueError):
             raise Unreachable(refused=True) from None
-        self._lent += 1
+        finally:
+            if made is None:
+                self._lent -= 1
         return made
 
     def park(self, connection: Connection) -> None:

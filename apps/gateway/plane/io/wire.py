@@ -8,8 +8,10 @@ from typing import Protocol
 
 from apps.gateway.plane.io.reply import JSON, STREAM, Headers, Reply
 
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+# All of them: an engine may refuse a call with one that has no name.
 _STATUS_LINES = {
-    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+    status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n".encode() for status in range(200, 600)
 }
 _JOIN_BYTES = 64 * 1024
 
