@@ -44,7 +44,7 @@ class Echo:
 
     async def answer(self, asked: Asked, reply: Reply) -> None:
         try:
-            body = asked.ready()
+            body = asked.ready(1_000_000)
             if body is None:
                 body = await asked.body(1_000_000)
             self.asked.append((asked.method, asked.path, body, dict(asked.headers)))

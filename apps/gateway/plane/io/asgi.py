@@ -56,7 +56,7 @@ class _Request:
         self._receive = receive
         self._read = asyncio.Event()
 
-    def ready(self) -> bytes | None:
+    def ready(self, most: int) -> bytes | None:
         return None
 
     async def body(self, limit: int) -> bytes:

@@ -24,8 +24,8 @@ class Asked(Protocol):
     @property
     def peer(self) -> str: ...
 
-    def ready(self) -> bytes | None:
-        """The whole body, if it is there already."""
+    def ready(self, most: int) -> bytes | None:
+        """The whole body, if it is there already and shorter than that; to be asked for once."""
 
     async def body(self, limit: int) -> bytes:
         """Waits for all of it. Raises CallerGone, and CallError 413 for more than `limit` bytes."""

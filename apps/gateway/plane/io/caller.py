@@ -76,11 +76,8 @@ class Request:
         self.broken = fault
         self._go_on()
 
-    def ready(self) -> bytes | None:
-        if not self.complete:
-            return None
-        parts, self._parts = self._parts, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+    def ready(self, most: int) -> bytes | None:
+        return self._take() if self.complete and self.size < most else None
 
     async def body(self, limit: int) -> bytes:
         self._wanted = True
@@ -95,7 +92,11 @@ class Request:
             raise errors.body_too_large(limit)
         if self.broken is not None:
             raise self.broken
-        return self.ready() or b""
+        return self._take()
+
+    def _take(self) -> bytes:
+        parts, self._parts = self._parts, []
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _go_on(self) -> None:
         if self._waiter is not None and not self._waiter.done():

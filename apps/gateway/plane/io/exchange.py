@@ -127,7 +127,8 @@ class Exchange:
         choosing = self._parts.choosing
         tried: set[str] = set()
         for _ in range(self._parts.config.backend_tries):
-            choice = await choosing.find(self._call, self._key, self._pins, tried)
+            asked = (self._call, self._key, self._pins, tried)
+            choice = choosing.enter(*asked) or await choosing.find(*asked)
             meters.enter(self._call.model)
             try:
                 self._note(choice)
@@ -231,7 +232,8 @@ class Exchange:
             await response.pump(self._gather)
             body = b"".join(self._pieces)
         self._facts.ttft_ms = self._settlement.elapsed_ms()
-        answer = await self._parse(body)
+        small = len(body) < self._parts.config.big_body_bytes
+        answer = read_answer(body, self._call.model) if small else await self._parse_big(body)
         self._facts.usage, self._facts.delivered = answer.usage, answer.text_tokens
         self._settle(Ending.COMPLETED, 200)
         self._expect_caller()
@@ -246,9 +248,7 @@ class Exchange:
             raise errors.upstream_unreadable(f"is longer than {config.max_answer_bytes} bytes")
         self._expect("next part", config.gap_timeout_s)
 
-    async def _parse(self, body: bytes) -> Answer:
-        if len(body) < self._parts.config.big_body_bytes:
-            return read_answer(body, self._call.model)
+    async def _parse_big(self, body: bytes) -> Answer:
         async with self._parts.big_bodies:
             return await asyncio.to_thread(read_answer, body, self._call.model)
 
