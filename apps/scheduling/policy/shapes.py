@@ -29,7 +29,7 @@ CATCH_UP = 8
 
 # Shapes are asked about together whose tasks are no more than one of so many nodes: few of those are touched
 # meanwhile.
-AHEAD = 8
+AHEAD = 12
 
 LATER = -2  # the version of an entry that says what its node may be worth at the most
 GONE = -3  # that of a node that refused
