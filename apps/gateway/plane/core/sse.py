@@ -77,8 +77,8 @@ class EventCutter:
 
 def event_data(event: bytes) -> bytes | None:
     """The data of an event, its lines joined by LF; None when it has none (a comment, a blank)."""
-    if event.startswith(b"data: ") and event.count(b"\n") == 2 and b"\r" not in event:
-        return event[6:-2]  # nearly all events of all engines look like this
+    if _is_plain(event):
+        return event[6:-2]
     found = [value for name, value in _fields(event) if name == b"data"]
     return b"\n".join(found) if found else None
 
@@ -91,6 +91,8 @@ def event_field(event: bytes, wanted: bytes) -> bytes | None:
 
 def replace_data(event: bytes, data: bytes) -> bytes:
     """The same event with other data (one line); all other lines and line ends stay."""
+    if _is_plain(event):
+        return b"data: %b\n\n" % data
     lines = []
     replaced = False
     # bytes.splitlines knows CR, LF and CRLF only: U+2028 and its kind stay inside a line.
@@ -102,6 +104,11 @@ def replace_data(event: bytes, data: bytes) -> bytes:
             lines.append(b"data: " + data + line[len(bare) :])
             replaced = True
     return b"".join(lines)
+
+
+def _is_plain(event: bytes) -> bool:
+    """One line of data and no more; nearly all events of all engines look like this."""
+    return event.startswith(b"data: ") and event.count(b"\n") == 2 and b"\r" not in event
 
 
 def _fields(event: bytes) -> list[tuple[bytes, bytes]]:

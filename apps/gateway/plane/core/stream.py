@@ -157,15 +157,20 @@ class StreamScanner:
         if chunk.error is not UNSET and bytes(chunk.error) != b"null":
             return self._fail(data)
         choices = chunk.choices or []
+        contents: list[Any] = []
         for choice in choices:
             if is_aborted(choice.finish_reason):
                 self.fault = errors.upstream_aborted()
                 return self.fault.event()
-            self.pieces += _has_content(choice)
+            contents = _contents(choice)
+            self.pieces += bool(contents)
         shown = self._show(event, data, chunk, choices)
-        if self._lessons and len(choices) == 1 and (text := _only_text(choices[0])) is not None:
-            self._lessons -= 1
-            self._alike = learn(event, shown, text)
+        # One text and nothing else that is counted or that ends the choice.
+        if self._lessons and len(choices) == len(contents) == 1 and choices[0].finish_reason is None:
+            text = contents[0]
+            if isinstance(text, str):
+                self._lessons -= 1
+                self._alike = learn(event, shown, text)
         return shown
 
     def _show(self, event: bytes, data: bytes, chunk: _Chunk, choices: list[_Choice]) -> bytes:
@@ -204,15 +209,9 @@ def is_aborted(finish_reason: Any) -> bool:
     return bool(finish_reason == "abort")
 
 
-def _only_text(choice: _Choice) -> str | None:
-    """The text of a choice that holds one, and nothing else that is counted or that ends it."""
-    delta: dict[str, Any] = choice.delta or {}
-    texts = [choice.text] if choice.text else [delta[name] for name in _CONTENT_FIELDS if delta.get(name)]
-    if choice.finish_reason is not None or len(texts) != 1 or not isinstance(texts[0], str):
-        return None
-    return texts[0]
-
-
-def _has_content(choice: _Choice) -> bool:
-    delta: dict[str, Any] = choice.delta or {}
-    return bool(choice.text) or any(bool(delta.get(name)) for name in _CONTENT_FIELDS)
+def _contents(choice: _Choice) -> list[Any]:
+    """What a choice brings to its caller, each under its name; nothing where it only opens or ends."""
+    if choice.text:
+        return [choice.text]
+    delta = choice.delta
+    return [delta[name] for name in _CONTENT_FIELDS if delta.get(name)] if delta else []
