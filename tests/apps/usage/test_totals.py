@@ -159,6 +159,13 @@ def test_what_is_let_go_is_old_and_counted(settings: Any) -> None:
     assert sum(UsageTotal.objects.filter(span=Span.DAY).values_list("requests", flat=True)) == 4
 
 
+def test_nothing_is_let_go_before_it_is_counted() -> None:
+    UsageRecord.objects.bulk_create([make(number) for number in range(3)])
+    totals.add_up(2)
+    assert totals.forget_records(START + timedelta(days=99), keep_days=1) == 2
+    assert list(UsageRecord.objects.values_list("request_id", flat=True)) == ["r-2"]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_for_ever_is_a_choice(settings: Any) -> None:
     settings.USAGE_RECORDS_KEEP_DAYS = settings.USAGE_HOURS_KEEP_DAYS = 0
