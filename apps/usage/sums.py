@@ -79,6 +79,7 @@ class Use:
 def bounds(first: date, last: date) -> tuple[datetime, datetime]:
     """[beginning of `first`, end of `last`)."""
     midnight = time(tzinfo=UTC)
+    last = min(last, date.max - timedelta(days=1))  # the last day of all has no end that could be named
     return datetime.combine(first, midnight), datetime.combine(last, midnight) + timedelta(days=1)
 
 

@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:

@@ -93,7 +93,9 @@ def test_nothing_is_an_empty_table_and_an_empty_array(api_client: Clients, membe
 
 
 def test_a_name_is_no_formula(api_client: Clients, tenant: Tenant, member: User) -> None:
-    for number, model in enumerate(['=cmd|"/c calc"!A1', "+1", "-1", "@x", "\tx", 'a"b,c\nd']):
+    for number, model in enumerate(
+        ['=cmd|"/c calc"!A1', "+1", "-1", "@x", "\tx", "\n=1", "\uff1d1", 'a"b,c\nd']
+    ):
         make(tenant, member, number, model=model)
     for path in ("records.csv", "days.csv"):
         for row in read(api_client(member).get(f"{URL}/{path}", DAYS)):
@@ -155,3 +157,14 @@ def test_what_can_not_be_asked_is_named(
     answer = api_client(member).get(URL, asked)
     assert answer.status_code == 400
     assert field in [error["field"] for error in answer.json()["errors"]]
+
+
+@pytest.mark.parametrize("days", [{"to": "9999-12-31"}, {"from": "0001-01-01", "to": "0001-12-31"}])
+@pytest.mark.parametrize("what", ["", "/records.csv", "/days.json", "/card-time", "/card-time.csv"])
+def test_the_first_and_the_last_days_of_all_are_days(
+    api_client: Clients, member: User, what: str, days: dict[str, str]
+) -> None:
+    answer = api_client(member).get(URL + what, days)
+    assert answer.status_code == 200
+    if answer.streaming:
+        read(answer)

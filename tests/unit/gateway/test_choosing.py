@@ -63,6 +63,15 @@ def test_what_left_the_table_is_forgotten() -> None:
     assert choosing.used_routes(-1.0) == [], "nobody has called it lately"
 
 
+@pytest.mark.req("GW-04")
+def test_the_turns_of_a_route_that_is_gone_are_forgotten() -> None:
+    choosing = make_choosing(make_route(A, B, balancing="round_robin"))
+    assert choosing.enter(CALL, KEY) and choosing.live.turns == {"mr-a": 1}
+    choosing._tables.current = make_table(make_route(A, B, route_id="mr-b"), version=2)
+    choosing.used_routes(60.0)
+    assert choosing.live.turns == {}
+
+
 @pytest.mark.req("GW-06")
 def test_a_session_is_named_by_the_call_or_its_key() -> None:
     for sticky in ("user", "key"):

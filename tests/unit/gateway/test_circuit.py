@@ -135,6 +135,14 @@ def test_a_probe_that_reaches_it_ends_what_refusals_began_but_not_what_calls_suf
     assert failing.verdict(0) is Verdict.PASSED
 
 
+def test_good_probes_do_not_hide_that_calls_fail() -> None:
+    circuit = make_circuit(circuit_failures=3, circuit_window=20)
+    for _ in range(3):
+        circuit.fail(Failure.ERROR, 0)
+        circuit.probe(reached=True, well=True)
+    assert circuit.verdict(0) is Verdict.PASSED
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from([*Failure, "ok", "good probe", "bad probe", "left"]), st.floats(0, 20)),
     max_size=40,

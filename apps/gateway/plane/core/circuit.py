@@ -116,7 +116,8 @@ class Circuit:
         """What an active probe saw: whether the backend could be reached, and whether it said it is well."""
         if reached and well:
             self._bad_probes, self._refusals, self._probed_as = 0, 0, Verdict.FREE
-            if self._strict or self._is_mended():
+            # While nothing stands against it, what calls suffered is kept: probes may like what calls don't.
+            if self._until is not None and (self._strict or self._is_mended()):
                 self._close()
             return
         self._bad_probes += 1

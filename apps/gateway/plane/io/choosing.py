@@ -229,20 +229,18 @@ class Choosing:
         return circuit
 
     def _forget(self, table: Table) -> None:
-        """Drops what is known of replicas that have left the table."""
-        if table is self._table or not (self._circuits or self._loads or self._failures):
+        """Drops what is known of replicas and routes that have left the table."""
+        turns = self.live.turns
+        if table is self._table or not (self._circuits or self._loads or self._failures or turns):
             return
         self._table = table
-        here = {
-            replica.task_id
-            for of_tenant in table.routes.values()
-            for routes in of_tenant.values()
-            for route in routes
-            for replica in route.replicas
-        }
+        routes = [route for models in table.routes.values() for of in models.values() for route in of]
+        here = {replica.task_id for route in routes for replica in route.replicas}
         for known in (self._circuits, self._loads, self._failures):
             for task_id in known.keys() - here:
                 del known[task_id]
+        for route_id in turns.keys() - {route.route_id for route in routes}:
+            del turns[route_id]
 
 
 def _session(kind: str, call: Call, key: Key, pins: Pins) -> str:
