@@ -119,6 +119,9 @@ LINE = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
         LINE + b"Content-Length: +4\r\n\r\nabcd",
         LINE + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
         LINE + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        LINE + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        LINE + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        LINE + b'Transfer-Encoding: chunked\r\n\r\n1;"a\r\nx\r\n0\r\n\r\n',
         LINE + b"Transfer-Encoding: chunked\r\n\r\n0x4\r\nabcd\r\n0\r\n\r\n",
         LINE + b"Transfer-Encoding: chunked\r\n\r\n4\nabcd\n0\n\n",
         LINE + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n",
@@ -156,6 +159,32 @@ async def test_too_much_of_a_head_is_431(flood: bytes) -> None:
     caller, wire, _ = connect()
     await feed(caller, LINE, *([b"X-Long: "] + [b"z" * 1000] * 40))
     assert statuses(wire) == [431]
+
+
+CHUNKED = LINE + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+
+
+@pytest.mark.parametrize(
+    "flood", [(b"0\r\n", b"X: " + b"y" * 997 + b"\r\n"), (b"0\r\nX: ", b"y" * 1000), (b"1;", b"y" * 1000)]
+)
+async def test_what_stands_around_a_body_is_bounded_like_a_head(flood: tuple[bytes, bytes]) -> None:
+    caller, wire, echo = connect()
+    await feed(caller, CHUNKED, flood[0], *[flood[1]] * 32)
+    assert statuses(wire) == []
+    await feed(caller, *[flood[1]] * 2)
+    assert statuses(wire) == [431] and echo.asked == [] and wire.shut
+
+
+async def test_a_long_body_in_small_parts_is_no_flood() -> None:
+    caller, wire, echo = connect()
+    await feed(caller, CHUNKED, *[b"3\r\n", b"abc\r\n2\r\nde\r\n"] * 4000, b"0\r\n\r\n")
+    assert statuses(wire) == [200] and echo.asked[0][2] == b"{}" + b"abcde" * 4000
+
+
+async def test_a_trailer_is_no_header() -> None:
+    caller, _wire, echo = connect()
+    await feed(caller, CHUNKED + b"0\r\nAuthorization: Bearer k\r\nX-Forwarded-For: 192.0.2.9\r\n\r\n")
+    assert set(echo.asked[0][3]) == {b"host", b"transfer-encoding"}
 
 
 async def test_whoever_sends_a_head_drop_by_drop_is_ended_in_time() -> None:
@@ -225,6 +254,9 @@ async def test_who_expects_to_be_told_to_go_on_is_told() -> None:
     assert wire.written == b"HTTP/1.1 100 Continue\r\n\r\n"
     await feed(caller, BODY)
     assert statuses(wire) == [100, 200] and echo.asked[0][2] == BODY
+    caller, wire, _ = connect()
+    await feed(caller, b"POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n")
+    assert statuses(wire) == [], "who speaks HTTP/1.0 knows of no going on"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ class Request:
 
     __slots__ = (
         "_caller",
-        "_parts",
+        "_first",
+        "_rest",
         "_waiter",
         "_wanted",
         "broken",
@@ -45,7 +46,7 @@ class Request:
 
     def __init__(self, caller: "Caller") -> None:
         self._caller = caller
-        self._parts: list[bytes] = []
+        self._first, self._rest = b"", bytearray()
         self._waiter: asyncio.Future[None] | None = None
         self._wanted = False
         self.broken: errors.CallError | None = None
@@ -63,8 +64,11 @@ class Request:
         return not self._wanted and self.size > UNASKED_BYTES
 
     def add(self, part: bytes) -> None:
+        if self.size:
+            self._rest += part  # a list of parts of two bytes each would be twenty times as large
+        else:
+            self._first = part
         self.size += len(part)
-        self._parts.append(part)
         self._go_on()
 
     def end(self, *, stays: bool) -> None:
@@ -81,22 +85,22 @@ class Request:
 
     async def body(self, limit: int) -> bytes:
         self._wanted = True
-        if not self.complete and self.headers.get(b"expect", b"").lower() == b"100-continue":
+        if self.modern and not self.complete and self.headers.get(b"expect", b"").lower() == b"100-continue":
             self._caller.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while not self.complete and self.broken is None and self.size <= limit:
             self._caller.read_on()
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         if self.size > limit:
-            self._parts.clear()
+            self._take()
             raise errors.body_too_large(limit)
         if self.broken is not None:
             raise self.broken
         return self._take()
 
     def _take(self) -> bytes:
-        parts, self._parts = self._parts, []
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        first, rest, self._first, self._rest = self._first, self._rest, b"", bytearray()
+        return first + rest if rest else first
 
     def _go_on(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -169,20 +173,25 @@ class Caller(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._lingers or self._broken is not None:
             return
-        begun = self._heading
-        self._surely_short = not begun and len(data) <= self._listener.config.head_bytes
+        before, config = self._place, self._listener.config
+        self._surely_short = not self._heading and len(data) <= config.head_bytes
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._break(errors.bad_http(str(error).split("\n", 1)[0].lower()))
-        if self._heading and begun:
-            self._head_bytes += len(data)
-            if self._head_bytes > self._listener.config.head_bytes:
-                self._break(errors.head_too_large(self._listener.config.head_bytes, "bytes"))
-        elif self._heading:
+        if self._reading is None or self._place != before:
             self._head_bytes = 0
-            self.due = self._loop.time() + self._listener.config.head_timeout_s
+            if self._heading:
+                self.due = self._loop.time() + config.head_timeout_s
+        else:  # the same head goes on, or what may stand around the parts of a body
+            self._head_bytes += len(data)
+            if self._head_bytes > config.head_bytes:
+                self._break(errors.head_too_large(config.head_bytes, "bytes"))
         self._go_on()
+
+    @property
+    def _place(self) -> tuple[Request | None, bool, int]:
+        return self._reading, self._heading, 0 if self._reading is None else self._reading.size
 
     def eof_received(self) -> None:
         """Whoever has said its last word has gone: the transport closes."""
@@ -228,7 +237,7 @@ class Caller(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         request, config = self._reading, self._listener.config
-        if request is None:
+        if request is None or not self._heading:  # what stands behind a body says nothing here
             return
         headers, name = request.headers, name.lower()
         if name in headers:
@@ -255,8 +264,9 @@ class Caller(asyncio.Protocol):
         if request.modern and b"host" not in headers:
             self._break(errors.bad_http("it has no Host header"))
             raise ValueError
-        if not request.modern and b"transfer-encoding" in headers:
-            self._break(errors.bad_http("Transfer-Encoding is of HTTP/1.1"))
+        coding = headers.get(b"transfer-encoding")
+        if coding is not None and not (request.modern and coding.strip().lower() == b"chunked"):
+            self._break(errors.bad_http("its Transfer-Encoding is not the chunked of HTTP/1.1 alone"))
             raise ValueError
         if not self._surely_short and self._size_of_head(headers) > self._listener.config.head_bytes:
             self._break(errors.head_too_large(self._listener.config.head_bytes, "bytes"))
