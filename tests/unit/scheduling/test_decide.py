@@ -1,7 +1,5 @@
 """Who goes where: order, filters, scores and the reasons of what waits."""
 
-import gc
-import weakref
 from datetime import timedelta
 
 import pytest
@@ -395,16 +393,3 @@ def test_a_fatal_error_of_the_loop_ends_the_decision():
 def test_an_empty_world_gives_an_empty_plan():
     assert decide(Snapshot(tasks=(), nodes=()), NOW) == Plan()
     assert decide(world([], [node(1, card(1))], reserve=NO_RESERVE), NOW) == Plan()
-
-
-def test_a_decision_is_freed_without_a_search_for_cycles():
-    """The loop pauses those while it runs, and would pay for one over all its values at its end."""
-    planner = Planner(world([task(1), task(2, gpu_required=9)], [node(1, card(1), card(2))]))
-    planner.portion(2, NOW)
-    board = weakref.ref(planner._board)
-    gc.disable()
-    try:
-        del planner
-        assert board() is None
-    finally:
-        gc.enable()
