@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apps.gateway.plane.core.answer import read_answer
 from apps.gateway.plane.core.stream import StreamScanner
 from apps.gateway.plane.core.usage import Usage
 from tests.examples import examples
@@ -79,6 +80,15 @@ def test_usage_is_stripped_where_it_rides_on_content() -> None:
 
 
 @pytest.mark.req("GW-12")
+def test_usage_beyond_all_sizes_is_none_and_fails_nobody() -> None:
+    told = b'data: {"choices":[{"delta":{"content":"a"}}],"usage":{"prompt_tokens":1e999}}\n\n'
+    for hide in (True, False):
+        watched = scanner(hide_usage=hide)
+        assert b'"a"' in watched.feed(told)
+        assert (watched.usage, watched.pieces, watched.fault) == (None, 1, None)
+    assert read_answer(told[6:], "mine").usage is None
+
+
 def test_last_usage_of_many_counts() -> None:
     watched = scanner(hide_usage=False)
     for count in (1, 2, 3):

@@ -14,7 +14,7 @@ from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.request import estimate_text_tokens
 from apps.gateway.plane.core.stream import is_aborted
 from apps.gateway.plane.core.told import read_error_object, upstream_reported
-from apps.gateway.plane.core.usage import Usage, parse_usage
+from apps.gateway.plane.core.usage import Usage, decode_usage, parse_usage
 
 MAX_MESSAGE_CHARS = 2000
 _fields = msgspec.json.Decoder(dict[str, Raw])
@@ -81,7 +81,7 @@ def _read_odd_answer(body: bytes, model: str) -> Answer:
         raise errors.upstream_unreadable("is not a JSON object") from None
     if bytes(fields.get("error", b"null")) != b"null":
         raise upstream_reported(body)
-    usage = parse_usage(msgspec.json.decode(bytes(fields.get("usage", b"null"))))
+    usage = parse_usage(decode_usage(bytes(fields.get("usage", b"null"))))
     text_bytes = _read_choices(bytes(fields.get("choices", b"[]")))
     name = bytes(fields.get("model", b"null"))
     if name.startswith(b'"') and msgspec.json.decode(name) != model:

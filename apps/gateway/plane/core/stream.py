@@ -14,7 +14,7 @@ from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.alike import Alike, learn
 from apps.gateway.plane.core.sse import EventCutter, EventTooLong, event_data, event_field, replace_data
 from apps.gateway.plane.core.told import upstream_reported
-from apps.gateway.plane.core.usage import Usage, parse_usage
+from apps.gateway.plane.core.usage import Usage, decode_usage, parse_usage
 
 _DONE = b"[DONE]"
 DONE_EVENT = b"data: [DONE]\n\n"
@@ -176,7 +176,7 @@ class StreamScanner:
     def _show(self, event: bytes, data: bytes, chunk: _Chunk, choices: list[_Choice]) -> bytes:
         """What the caller sees of an event that is no error; also keeps the usage that it reports."""
         if chunk.usage is not UNSET:
-            told = msgspec.json.decode(bytes(chunk.usage))
+            told = decode_usage(bytes(chunk.usage))
             self.usage = parse_usage(told) or self.usage
             if self._hide_usage:
                 return b"" if told is not None and not choices else self._edit(event, data)

@@ -50,6 +50,14 @@ class CallFacts(msgspec.Struct):
     ttft_ms: int | None = None
 
 
+def decode_usage(raw: bytes) -> Any:
+    """A `usage` as its JSON stands there, for `parse_usage`; empty where it holds a number beyond all sizes."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
 def parse_usage(value: Any) -> Usage | None:
     """Reads a decoded `usage` object; None when there is none or it makes no sense."""
     if not isinstance(value, dict):
