@@ -1,6 +1,6 @@
 """The fleet's working copy while one decision is made: what is left of each node, and what was taken.
 
-Owns booking and taking back, and that the columns and the nodes that were looked at alone say the same.
+Owns booking and taking back, and what a node is where some holds are thought away.
 Judges nothing. A node is named by its place in `nodes`, a card by its row id, or by its place in the node
 (slot).
 """

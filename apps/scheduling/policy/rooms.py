@@ -1,7 +1,8 @@
-"""One node and its cards with numbers in place of columns: what is left after each tentative placement.
+"""One node and its cards reckoned afresh out of the snapshot: where some holds are thought away, or a booking
+was taken back.
 
-Owns the working copy of nodes that were looked at alone, under the names that columns have (`lanes.py`), so
-that filters and scores read both alike. Never refuses anything: filters do.
+Owns such nodes, under the names that columns have (`lanes.py`), so that filters and scores read both alike.
+Never refuses anything: filters do.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -162,7 +163,6 @@ class NodeRoom:
         self.ports: set[int] = set(view.ports)
         self.living: frozenset[int] = view.tenants
         self.wide: frozenset[int] = view.host_wide
-        self.groups: list[int] = []  # of bookings
         self._begun = sum(1 for card in view.cards if (card.holds if thin is None else thin(card)[0]))
 
     @property
@@ -216,9 +216,6 @@ class NodeRoom:
     def has_free(self, port: int) -> bool:
         return port not in self.ports
 
-    def siblings_of(self, group_id: int) -> int:
-        return self.view.siblings.get(group_id, 0) + self.groups.count(group_id)
-
     # --- booking
 
     def add(self, booking: Booking) -> None:
@@ -234,7 +231,6 @@ class NodeRoom:
                 self.ports_left -= 1
         if booking.load.capped:
             self.cap_left -= 1
-        self.groups.append(task.group_id)
         self.tasks += 1
         self.living |= {task.tenant_id}
         if booking.wide:

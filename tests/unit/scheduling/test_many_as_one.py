@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agent.contract.states import RuntimeKind, TaskType
-from apps.scheduling.policy import shapes
+from apps.scheduling.policy import circles, shapes
 from apps.scheduling.policy.ask import SHAPE
 from apps.scheduling.policy.board import Board
 from apps.scheduling.policy.decide import decide
@@ -275,6 +275,22 @@ def test_thinking_all_holds_away_is_a_fleet_without_them(snapshot):
     for one in [item for item in snapshot.tasks if item.id == 1]:
         for place in range(len(board.nodes)):
             assert board.judge(one, place, everyone) == empty.judge(one, place)
+
+
+@pytest.mark.req("SCHED-09")
+def test_more_sets_of_tenants_than_a_word_has_bits_are_kept_apart():
+    """Each tenant finds room beside its own work only, also where it was told of after others had come."""
+    many = range(1, 2 * circles.BITS + 9)
+    waiting = [task(n, tenant_id=n, percent=10, engine="") for n in many]
+    fleet = [node(n, card(n, hold(n, 80)), tenants=frozenset({n})) for n in many]
+    plan = decide(world(waiting, fleet), NOW)
+    assert {placed.task_id: placed.node_id for placed in plan.placements} == {n: n for n in many}
+
+    board = Board(world([], [node(1, card(1)), node(2, card(2))]))
+    for one in waiting:
+        assert board.places(one) == ([0, 1] if one.id == 1 else [1] if one.id == 2 else [])
+        for place in board.places(one)[:1]:
+            board.take(one, place, (board.nodes[place].cards[0].id,))
 
 
 OTHERS = {
