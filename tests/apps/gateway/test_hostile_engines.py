@@ -1,7 +1,10 @@
 """What an engine can do to others by what it says or doesn't say: the pools, the answers, the counts."""
 
 import asyncio
+import contextlib
 import json
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -10,7 +13,7 @@ from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.io.connection import Unreachable
 from apps.gateway.plane.io.pool import Pool
 from apps.usage.record import Ending
-from tests.fakes.gateway import BODY, RunningGateway, make_replica
+from tests.fakes.gateway import BODY, FakeSource, RunningGateway, make_replica, make_route, make_table, until
 from tests.fakes.mock_engine import MockEngine
 
 CHAT = "/v1/chat/completions"
@@ -66,3 +69,101 @@ async def test_a_name_that_nobody_can_be_asked_for_is_not_reached(host: str) -> 
     with pytest.raises(Unreachable) as failure:
         await pool.connect()
     assert failure.value.refused and not pool.prune()
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+ANSWER = b'{"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}'
+WHOLE = OK + b"Content-Length: %d\r\n\r\n%b" % (len(ANSWER), ANSWER)
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+NO_ANSWER = OK + b"Content-Length: 2\r\n\r\n[]"
+ELSEWHERE = b"HTTP/1.1 307 x\r\nLocation: http://127.0.0.1/\r\nContent-Length: 0\r\n\r\n"
+FRAMED = (WHOLE, NO_ANSWER, ELSEWHERE)
+"""Of the engines' words those after which a connection may serve again."""
+
+
+class RawEngine:
+    """Says the same bytes to every request as soon as its head is there, and closes then if `ends`."""
+
+    def __init__(self, said: bytes, *, ends: bool = False) -> None:
+        self.said, self.ends, self.calls, self.connections = said, ends, 0, 0
+
+    async def __aenter__(self) -> "RawEngine":
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                self.calls += 1
+                writer.write(self.said)
+                await writer.drain()
+                if self.ends:
+                    break
+        writer.close()
+
+
+@pytest.mark.req("GW-08", "GW-09", "GW-15")
+@pytest.mark.parametrize(
+    ("said", "ends", "status", "body"),
+    [
+        (WHOLE, False, 200, BODY),
+        (WHOLE, True, 200, BODY),
+        (WHOLE + WHOLE, False, 200, BODY),  # an answer to the next caller's question
+        (b"", True, 502, BODY),
+        (b"HTTP/1.1 200", True, 502, BODY),
+        (b"SSH-2.0-x\r\n", False, 502, BODY),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" * 4000, False, 502, BODY),
+        (OK + b"Content-Length: 99\r\n\r\n{", True, 502, BODY),
+        (NO_ANSWER, False, 502, BODY),
+        (b"HTTP/1.1 413 no\r\nContent-Length: 2\r\n\r\n{}", False, 413, {**BODY, "x": "y" * 12_000_000}),
+        (ELSEWHERE, False, 502, BODY),
+        (EVENTS + b"zz\r\n", False, 502, {**BODY, "stream": True}),
+        (EVENTS + b"9\r\ndata: {}\n\r\n", True, 502, {**BODY, "stream": True}),
+    ],
+)
+async def test_whatever_an_engine_says_nothing_stays_counted(
+    source: FakeSource,
+    tmp_path: Path,
+    http: aiohttp.ClientSession,
+    said: bytes,
+    ends: bool,
+    status: int,
+    body: dict[str, Any],
+) -> None:
+    async with RawEngine(said, ends=ends) as engine:
+        replica = make_replica(engine.port)
+        source.table = make_table(make_route(replica))
+        async with RunningGateway(source, tmp_path / "usage", probe_period_s=0.0) as gateway:
+            for _ in range(2):
+                async with http.post(gateway.url + CHAT, json=body) as response:
+                    assert (response.status, b"prompt_tokens" in await response.read()) == (
+                        status,
+                        status == 200,
+                    )
+                await until(lambda: gateway.app.in_flight() == {})
+            pool = gateway.app._parts.upstream._pool(replica)
+            assert pool._lent == 0
+            assert len(gateway.records()) == 2
+            assert engine.connections == (1 if said in FRAMED and not ends else engine.calls)
+
+
+@pytest.mark.req("GW-09", "GW-15")
+async def test_a_caller_that_leaves_while_its_connection_is_made_leaves_nothing(tmp_path: Path) -> None:
+    """The engine says nothing in answer to TLS, so that the connection is still being made."""
+    async with RawEngine(b"") as engine:
+        replica = make_replica(engine.port, tls=True, external=True, private_ok=True)
+        pool = Pool(replica, GatewayConfig())
+        making = asyncio.create_task(pool.connect())
+        await until(lambda: engine.connections == 1)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        assert not pool.prune()

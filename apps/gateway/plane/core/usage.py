@@ -51,7 +51,7 @@ class CallFacts(msgspec.Struct):
 
 
 def decode_usage(raw: bytes) -> Any:
-    """A `usage` as its JSON stands there, for `parse_usage`; empty where it holds a number beyond all sizes."""
+    """A `usage` as its JSON stands there, for `parse_usage`; empty where it has numbers beyond all sizes."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError):
