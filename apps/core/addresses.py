@@ -8,18 +8,22 @@ import ipaddress
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# NAT64 (RFC 6052, and RFC 8215 for a network's own), and the first form that IPv4 had in IPv6.
+# NAT64 (RFC 6052), and the first form that IPv4 had in IPv6.
 _WITH_IPV4 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
-_OWN_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
+# Nothing of the internet is outside of it; what is, a translator may take for an address of IPv4 (RFC 2765 and
+# RFC 8215).
+_GLOBAL = ipaddress.IPv6Network("2000::/3")
+_SPECIAL = ipaddress.IPv4Network("192.0.0.0/24")  # of protocols (RFC 6890); a cloud keeps its secrets there
 
 
 def is_public(address: Address) -> bool:
     """Whether it is of the internet, however it is written."""
     if isinstance(address, ipaddress.IPv6Address):
-        if address.is_site_local or address in _OWN_NAT64:
-            return False
-        address = _ipv4_in(address) or address
-    return address.is_global and not address.is_multicast
+        inner = _ipv4_in(address)
+        if inner is None:
+            return address in _GLOBAL and address.is_global
+        address = inner
+    return address.is_global and not address.is_multicast and address not in _SPECIAL
 
 
 def read_address(text: str) -> Address | None:
