@@ -16,6 +16,7 @@ from apps.gateway.plane.io.asked import Asked
 from apps.gateway.plane.io.caller import UNASKED_BYTES, Caller
 from apps.gateway.plane.io.listener import Listener
 from apps.gateway.plane.io.reply import Reply
+from apps.gateway.plane.io.watch import NEVER
 from tests.fakes.transport import FakeTransport
 
 pytestmark = pytest.mark.req("GW-01", "GW-15")
@@ -200,6 +201,18 @@ async def test_whoever_sends_a_head_drop_by_drop_is_ended_in_time() -> None:
     assert wire.gone
 
 
+async def test_a_head_that_waits_for_the_answer_before_it_is_not_slow() -> None:
+    caller, wire, echo = connect()
+    echo.free.clear()
+    await feed(caller, BY_LENGTH + BY_LENGTH + LINE)
+    caller.overdue()
+    echo.free.set()
+    await settle()
+    await feed(caller, b"\r\n")
+    await settle()
+    assert statuses(wire) == [200, 200, 200] and caller.due < NEVER
+
+
 async def test_whoever_asks_nothing_is_ended_without_a_word() -> None:
     caller, wire, _ = connect()
     caller.overdue()
@@ -217,6 +230,23 @@ async def test_pipelining_is_bounded() -> None:
     await settle()
     await settle()
     assert statuses(wire) == [200, 200, 200, 200, 400] and len(echo.asked) == 4
+
+
+async def test_whoever_reads_nothing_is_answered_no_further() -> None:
+    caller, wire, echo = connect(waiting_requests=99)
+    ask = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+    caller.pause_writing()
+    await feed(caller, ask * 5)
+    assert wire.paused and echo.asked == []
+    caller.resume_writing()
+    for _ in range(5):
+        await settle()
+    assert len(echo.asked) == 5 and not wire.paused
+    caller.pause_writing()
+    await feed(caller, ask)
+    assert wire.paused and caller.due < NEVER
+    caller.overdue()
+    assert wire.gone and len(echo.asked) == 5
 
 
 async def test_a_body_that_nobody_has_asked_for_yet_is_not_taken_in() -> None:

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Raw
@@ -16,6 +17,7 @@ from apps.gateway.plane.core import errors
 
 STREAMING_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
 INFERENCE_PATHS = STREAMING_PATHS | {"/v1/embeddings"}
+_PATHS = {path.encode(): path for path in (*INFERENCE_PATHS, "/v1/models")}
 MAX_MODEL_CHARS = 256
 TEXT_BYTES_PER_TOKEN = 4
 _TRACE_PARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -38,6 +40,16 @@ class Call(msgspec.Struct):
     wants_usage: bool
     fields: dict[str, Raw]
     prompt_tokens: int | None = None
+
+
+def read_path(target: bytes) -> str:
+    """The path of a request's target, decoded and without its query."""
+    known = _PATHS.get(target)
+    if known is not None:
+        return known
+    if not target.startswith((b"/", b"*")) and b"://" in target:  # the whole address, as to a proxy
+        target = b"/" + target.split(b"://", 1)[1].partition(b"/")[2]
+    return unquote(target.partition(b"?")[0].decode("latin-1"))
 
 
 def parse_call(path: str, body: bytes) -> Call:

@@ -8,12 +8,12 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import httptools
 
 from apps.core.request_id import carry_on
 from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.request import read_path
 from apps.gateway.plane.io.watch import NEVER
 from apps.gateway.plane.io.wire import WireReply
 
@@ -203,9 +203,12 @@ class Caller(asyncio.Protocol):
         self._full = False
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+        self._go_on()
 
     def overdue(self) -> None:
-        if self._lingers or self._transport is None or self._transport.is_closing():
+        if self._answering is not None:
+            return  # the head of its next request may not even be read now
+        if self._full or self._lingers or self._transport is None or self._transport.is_closing():
             self.abort()
         elif self._heading:
             self._break(errors.head_too_slow(self._listener.config.head_timeout_s))
@@ -271,7 +274,7 @@ class Caller(asyncio.Protocol):
         if not self._surely_short and self._size_of_head(headers) > self._listener.config.head_bytes:
             self._break(errors.head_too_large(self._listener.config.head_bytes, "bytes"))
             raise ValueError
-        request.path = _path_of(self._target)
+        request.path = read_path(self._target)
         self._heading = False
         self._waiting.append(request)
 
@@ -334,13 +337,16 @@ class Caller(asyncio.Protocol):
     def _go_on(self) -> None:
         if self._transport is None or self.lost or self._lingers or self._transport.is_closing():
             return
-        if self._answering is None:
+        if self._answering is None and not self._full:
             self.read_on()
             if self._waiting:
                 self._begin(self._waiting.popleft())
             elif self._broken is not None:
                 self._refuse(self._broken)
-        elif not self._paused and (self._waiting or self._answering[0].flooding):
+            return
+        if self._answering is None:  # it asks and doesn't read: nothing more is answered before it has
+            self.due = self._loop.time() + self._listener.config.client_write_timeout_s
+        if not self._paused and (self._answering is None or self._waiting or self._answering[0].flooding):
             self._paused = True
             self._transport.pause_reading()
 
@@ -383,18 +389,3 @@ class Caller(asyncio.Protocol):
         self.due = self._loop.time() + self._listener.config.client_write_timeout_s
         if self._transport is not None:
             self._transport.close()
-
-
-_PATHS = {
-    path.encode(): path
-    for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models")
-}
-
-
-def _path_of(target: bytes) -> str:
-    known = _PATHS.get(target)
-    if known is not None:
-        return known
-    if not target.startswith((b"/", b"*")) and b"://" in target:  # the whole address, as to a proxy
-        target = b"/" + target.split(b"://", 1)[1].partition(b"/")[2]
-    return unquote(target.partition(b"?")[0].decode("latin-1"))
