@@ -10,8 +10,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # NAT64 (RFC 6052), and the first form that IPv4 had in IPv6.
 _WITH_IPV4 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
-# Nothing of the internet is outside of it; what is, a translator may take for an address of IPv4 (RFC 2765 and
-# RFC 8215).
+# Nothing of the internet is outside; what is, translators may take for IPv4 (RFC 2765, RFC 8215).
 _GLOBAL = ipaddress.IPv6Network("2000::/3")
 _SPECIAL = ipaddress.IPv4Network("192.0.0.0/24")  # of protocols (RFC 6890); a cloud keeps its secrets there
 
