@@ -17,6 +17,13 @@ class Environment(environ.FileAwareEnv):
             kind = {int: "a whole number", float: "a number"}.get(cast, "a value of its form")
             raise ImproperlyConfigured(f"{var}={self.ENVIRON.get(var)} is not {kind}.") from error
 
+    def one_of(self, var: str, *words: str) -> str:
+        """One of these words; the first is the default."""
+        word = self.str(var, default=words[0])
+        if word not in words:
+            raise ImproperlyConfigured(f"{var}={word} is none of {', '.join(words)}.")
+        return word
+
 
 env = Environment()
 

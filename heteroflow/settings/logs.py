@@ -3,7 +3,8 @@
 from heteroflow.env import env
 
 # `line` for people, `json` for what collects logs: one object a line.
-LOG_FORMAT = env.str("LOG_FORMAT", default="line")
+LOG_FORMAT = env.one_of("LOG_FORMAT", "line", "json")
+LOG_LEVEL = env.one_of("LOG_LEVEL", "INFO", "DEBUG", "WARNING", "ERROR", "CRITICAL")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -23,7 +24,7 @@ LOGGING = {
             "filters": ["short", "mask", "request"],
         }
     },
-    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
+    "root": {"handlers": ["console"], "level": LOG_LEVEL},
     "loggers": {
         "celery": {"level": "WARNING"},
         "axes": {"level": "WARNING"},

@@ -129,7 +129,8 @@ def test_what_engines_wrote_is_on_the_server_to_the_byte(stack: Stack, tmp_path:
             stack.kill(process)
         until(lambda: answers(stack), "it serves again", limit_s=90)
     talk()
-    assert len(written) >= 1 and all(file.read_bytes().count(b"\n") > 20 for file in written.values())
+    # An attempt that a kill met while it began has written little.
+    assert any(file.read_bytes().count(b"\n") > 20 for file in written.values())
 
     def equal() -> bool:
         return all(log_text(stack, task["id"], one) == file.read_bytes() for one, file in written.items())

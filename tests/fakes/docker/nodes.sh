@@ -14,7 +14,18 @@
 set -euo pipefail
 
 tag_of() { printf '%s' "$1" | cksum | awk '{printf "%04x", $1 % 65536}'; }
-octet_of() { printf '%s' "$1" | cksum | awk '{print int($1 / 65536) % 200 + 20}'; }
+octet_of() { # the first of four, beginning with DIR's own, that no network of this machine has, also none left over
+  local first step octet
+  if [ ! -f "$1/octet" ]; then
+    first=$(printf '%s' "$1" | cksum | awk '{print int($1 / 65536)}')
+    for step in $(seq 0 54); do
+      octet=$(((first + step) % 55 * 4 + 20))
+      ip -4 addr show | grep -qE "inet 10\.21[34]\.($octet|$((octet + 1))|$((octet + 2))|$((octet + 3)))\." || break
+    done
+    echo "$octet" >"$1/octet"
+  fi
+  cat "$1/octet"
+}
 
 start_one() { # i dir mode
   local i=$1 d=$2/node$1 mode=$3 tag octet bridge ip pool="" run=()

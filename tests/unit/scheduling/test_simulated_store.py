@@ -20,9 +20,9 @@ from tests.unit.scheduling.worlds import NOW, card, node, task, world
 pytestmark = pytest.mark.req("SCHED-12", "SCHED-01")
 
 WORLDS = 40
-# Ten thousand rounds of each kind in the long run, a sample of them with every change.
+# Five thousand rounds of each kind in the long run, a sample of them with every change.
 SOME = [(examples(400), many) for many in (2, 4, 8)]
-SOME += [pytest.param(3_334, many, marks=pytest.mark.slow) for many in (2, 4, 8)]
+SOME += [pytest.param(1_667, many, marks=pytest.mark.slow) for many in (2, 4, 8)]
 
 
 def some_world(chance: random.Random) -> Snapshot:
