@@ -35,6 +35,7 @@ SHORT_PERIODS = {
     "IDLE_PERIOD_S": "1",
     "IDLE_MINUTE_S": "1",
     "SLEEP_SETTLE_S": "0.5",
+    "LOAD_FORGET_S": "45",  # a killed gateway holds up whoever would fall asleep for so long
     "HETEROFLOW_GATEWAY_LOAD_SAY_S": "0.3",
     "HETEROFLOW_AGENT_HEARTBEAT_S": "0.5",
     "HETEROFLOW_AGENT_LOADING_PROBE_S": "0.1",
