@@ -33,11 +33,13 @@ def test_whichever_process_answers_it_is_the_sum_over_all(production: Production
             assert page.status == 200
 
     def complete() -> bool:
-        # The calls are counted a moment after their last byte; both processes must say the same then.
+        # Calls are counted within a second, those of before perhaps after `before`; then all say the same.
         found = [scrape(production) for _ in range(4)]
-        return all(
-            one.get(CALLS, 0) == before.get(CALLS, 0) + 4 and one.get(PAGES, 0) >= before.get(PAGES, 0) + 4
-            for one in found
+        calls, pages = ({one.get(name, 0) for one in found} for name in (CALLS, PAGES))
+        return (
+            len(calls) == 1
+            and min(calls) >= before.get(CALLS, 0) + 4
+            and min(pages) >= before.get(PAGES, 0) + 4
         )
 
     until(complete, lambda: f"{before.get(CALLS)} and 4 more: {scrape(production).get(CALLS)}")
