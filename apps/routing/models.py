@@ -68,6 +68,10 @@ class ModelRoute(models.Model):
                 condition=models.Q(group__isnull=True) ^ models.Q(external__isnull=True),
                 name="a_route_leads_to_one_target",
             ),
+            models.UniqueConstraint(fields=["tenant", "model_name", "group"], name="one_route_a_group"),
+            models.UniqueConstraint(
+                fields=["tenant", "model_name", "external"], name="one_route_an_external"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -57,4 +57,12 @@ class Migration(migrations.Migration):
             model_name='modelroute',
             constraint=models.CheckConstraint(condition=models.Q(('group__isnull', True), ('external__isnull', True), _connector='XOR'), name='a_route_leads_to_one_target'),
         ),
+        migrations.AddConstraint(
+            model_name='modelroute',
+            constraint=models.UniqueConstraint(fields=('tenant', 'model_name', 'group'), name='one_route_a_group'),
+        ),
+        migrations.AddConstraint(
+            model_name='modelroute',
+            constraint=models.UniqueConstraint(fields=('tenant', 'model_name', 'external'), name='one_route_an_external'),
+        ),
     ]

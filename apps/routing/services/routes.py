@@ -3,7 +3,7 @@ SVC-12). Those that lead to an external engine are operators' alone (GW-19)."""
 
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from apps.core import audit, versions
 from apps.core.bodies import Fields
@@ -66,12 +66,13 @@ def add_route(*, actor: Viewer, body: dict[str, Any]) -> ModelRoute:
         raise NotFound
     name = model_name or (group.model_name if group is not None else "")
     with transaction.atomic():
-        present = ModelRoute.objects.filter(tenant=tenant, model_name=name, group=group, external=external)
-        if present.exists():
-            raise Conflict("route_exists", value=name)
-        route = ModelRoute.objects.create(
-            tenant=tenant, model_name=name, group=group, external=external, **changes
-        )
+        try:
+            with transaction.atomic():
+                route = ModelRoute.objects.create(
+                    tenant=tenant, model_name=name, group=group, external=external, **changes
+                )
+        except IntegrityError:
+            raise Conflict("route_exists", value=name) from None
         after = changes | {"model_name": name, "target": group_id or external_id}
         _note(actor, "create_route", route, after=after)
         versions.bump()

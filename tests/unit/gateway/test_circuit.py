@@ -41,8 +41,8 @@ def test_refusals_in_a_row_open_it_until_a_trial_succeeds() -> None:
     circuit.begin_trial()
     assert circuit.verdict(1) is Verdict.OPEN and not circuit.wants_trial(1), "one call tries it, not all"
     circuit.fail(Failure.REFUSED, 6)
-    assert circuit.verdict(7.9) is Verdict.OPEN, "the second pause is twice as long"
-    assert circuit.verdict(8) is Verdict.TRIAL
+    assert circuit.verdict(6.9) is Verdict.OPEN
+    assert circuit.verdict(7) is Verdict.TRIAL, "nobody is refused longer because it was long away"
     circuit.begin_trial()
     circuit.succeed(trial=True)
     assert circuit.verdict(8) is Verdict.FREE
@@ -51,16 +51,19 @@ def test_refusals_in_a_row_open_it_until_a_trial_succeeds() -> None:
     assert circuit.verdict(25) is Verdict.TRIAL, "and the pause, too"
 
 
-def test_pauses_grow_up_to_a_limit() -> None:
-    circuit, now, pauses = make_circuit(circuit_refusals=1), 0.0, []
-    for _ in range(8):
-        circuit.fail(Failure.REFUSED, now)
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(Failure.ERROR, [5, 10, 20, 30, 30, 30]), (Failure.REFUSED, [1, 1, 1, 1, 1, 1])]
+)
+def test_pauses_grow_up_to_a_limit_where_others_stand_in(kind: Failure, expected: list[float]) -> None:
+    circuit, now, pauses = make_circuit(circuit_refusals=1, circuit_failures=1), 0.0, []
+    for _ in expected:
+        circuit.fail(kind, now)
         began = now
         while not circuit.wants_trial(now):
             now += 0.5
         pauses.append(now - began)
         circuit.begin_trial()
-    assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
+    assert pauses == expected
 
 
 def test_an_answer_between_ends_the_row() -> None:

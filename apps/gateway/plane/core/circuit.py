@@ -133,12 +133,13 @@ class Circuit:
 
     def _open(self, now: float, *, strict: bool) -> None:
         """Each pause after a trial that failed is twice the one before, up to a limit. One that gets no call
-        at all is tried sooner than one that others stand in for."""
+        at all is tried after a short one each time: where nobody stands in for it, a longer one refuses its
+        callers when it has long been back."""
         if strict and not self._strict:
             self._pause_s = self._config.circuit_pause_s
             self._until = now + self._pause_s
         elif self._until is None or now >= self._until:
-            if self._until is not None:
+            if self._until is not None and not strict:
                 self._pause_s = min(self._pause_s * 2, self._config.circuit_pause_max_s)
             self._until = now + self._pause_s
         self._strict = strict

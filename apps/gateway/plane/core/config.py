@@ -60,8 +60,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     circuit_pause_s: float = 1.0
     circuit_pause_max_s: float = 60.0
     circuit_refusals: int = 3
-    """After so many refused connections in a row it gets no call at all for `circuit_pause_s`, and twice as
-    long after each in vain."""
+    """After so many refused connections in a row it gets no call at all but one each `circuit_pause_s`, to
+    try it."""
     circuit_failures: int = 5
     circuit_window: int = 20
     """So many failures among so many calls, and it is passed over."""
