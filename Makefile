@@ -33,7 +33,7 @@ install: python ## Make .venv hold what the lock files say, the tests' tools too
 password: python ## Give a person a new password: make password USER=admin
 	@$(BOOT) -- manage.py password $(USER)
 
-check: install ## Lint, types, imports, migrations, translations, fast tests (about five minutes)
+check: install ## Lint, types, imports, migrations, translations, fast tests (about three minutes)
 	@bash .ci/check
 
 test: install ## Everything: check, whole stacks, faults, browser, both profiles (about half an hour)
