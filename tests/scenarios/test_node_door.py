@@ -56,7 +56,7 @@ def words_of(stack: Stack, **more: Any) -> Iterator[str]:
 
 
 def test_the_sdk_streams_through_the_door_and_no_other_way(stack: Stack) -> None:
-    assert door_of(stack)["state"] == "open"
+    until(lambda: door_of(stack)["state"] == "open", lambda: f"{door_of(stack)} is open", 30)
     port = engine_port(stack)
     ((_, door_port),) = ports_of(stack.agent(), "LISTEN")
     assert "".join(words_of(stack, max_tokens=16)) == ANSWER
@@ -100,4 +100,4 @@ def test_after_a_new_start_of_the_agent_its_new_door_is_found(stack: Stack) -> N
 
     until(answers, "the demo answers again", 60)
     assert ports_of(stack.agent(), "LISTEN") != before
-    assert door_of(stack)["state"] == "open"
+    until(lambda: door_of(stack)["state"] == "open", lambda: f"{door_of(stack)} is open", 30)
