@@ -107,6 +107,25 @@ async def test_what_must_not_serve_again_is_closed(ending: bytes) -> None:
     assert wire.gone and pool.take() is None
 
 
+SECOND = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@pytest.mark.parametrize("how", KEPT)
+async def test_a_byte_beyond_the_end_of_an_answer_ends_the_connection(how: str) -> None:
+    """However much of it came at once with the end, and however the rest."""
+    for at in range(1, len(SECOND) + 1):
+        connection, wire, pool = await begin()
+        assert await hear(connection, [KEPT[how] + SECOND[:at]]) == BODY
+        connection.close()
+        assert wire.gone and pool.take() is None
+    connection, wire, pool = await begin()
+    assert await hear(connection, [KEPT[how]]) == BODY
+    connection.data_received(SECOND)
+    assert connection.whole() == b""
+    connection.close()
+    assert wire.gone and pool.take() is None
+
+
 async def test_a_kept_connection_that_speaks_unasked_is_closed() -> None:
     connection, wire, pool = await begin()
     await hear(connection, [WHOLE])

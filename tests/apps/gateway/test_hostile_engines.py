@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import aiohttp
 import pytest
 
 from apps.gateway.plane.core.config import GatewayConfig
-from apps.gateway.plane.io.connection import Unreachable
+from apps.gateway.plane.io.connection import Connection, Unreachable
 from apps.gateway.plane.io.pool import Pool
 from apps.usage.record import Ending
 from tests.fakes.gateway import BODY, FakeSource, RunningGateway, make_replica, make_route, make_table, until
@@ -167,3 +169,46 @@ async def test_a_caller_that_leaves_while_its_connection_is_made_leaves_nothing(
         with pytest.raises(asyncio.CancelledError):
             await making
         assert not pool.prune()
+
+
+@pytest.fixture
+async def asked_once() -> AsyncIterator[tuple[Pool, Connection, socket.socket]]:
+    """A connection that has served a call, and the engine's end of it; nothing is read of it in between."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        pool = Pool(make_replica(server.getsockname()[1]), GatewayConfig())
+        connection = await pool.connect()
+        engine, _ = server.accept()
+    connection.post(CHAT, b"", b"{}")
+    with engine:
+        engine.sendall(WHOLE)
+        await connection.head()
+        got = bytearray()
+        await connection.pump(got.extend)
+        assert bytes(got) == ANSWER
+        yield pool, connection, engine
+    pool.close()
+
+
+@pytest.mark.req("GW-15")
+@pytest.mark.parametrize("said", [WHOLE, WHOLE[:1], b"\r\n", None])
+async def test_what_an_engine_says_between_two_calls_is_the_answer_to_neither(
+    asked_once: tuple[Pool, Connection, socket.socket], said: bytes | None
+) -> None:
+    """The loop has had no time to read it when the next call comes."""
+    pool, connection, engine = asked_once
+    connection.close()
+    if said is None:
+        engine.shutdown(socket.SHUT_WR)
+    else:
+        engine.sendall(said)
+    assert pool.take() is None
+    assert not pool.prune()
+
+
+@pytest.mark.req("GW-15")
+async def test_an_engine_that_says_nothing_between_two_calls_is_asked_again(
+    asked_once: tuple[Pool, Connection, socket.socket],
+) -> None:
+    pool, connection, _ = asked_once
+    connection.close()
+    assert pool.take() is connection

@@ -5,6 +5,7 @@ taken. Knows nothing of models, keys or events. Whatever isn't HTTP ends the con
 """
 
 import asyncio
+import select
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,7 @@ class Connection(asyncio.Protocol):
         "_pool",
         "_take",
         "_transport",
+        "_unread",
         "_waiter",
         "content_type",
         "idle_since",
@@ -72,6 +74,7 @@ class Connection(asyncio.Protocol):
         self.on_body = self._pieces.append
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
+        self._unread: select.poll | None = None
         self._waiter: asyncio.Future[Awaitable[None] | None] | None = None
         self._take: Take | None = None
         self._lost = self._paused = self.reused = False
@@ -96,6 +99,12 @@ class Connection(asyncio.Protocol):
     @property
     def closed(self) -> bool:
         return self._lost or self._transport is None or self._transport.is_closing()
+
+    @property
+    def spoke_unasked(self) -> bool:
+        """Of one that is idle: the engine has ended it, or said something that the loop has not read yet and
+        that would be taken for the answer to the next request."""
+        return self._unread is not None and bool(self._unread.poll(0))
 
     def post(self, path: str, headers: bytes, body: bytes) -> None:
         """Begins a request with a JSON body; `headers` are whole further lines."""
@@ -191,6 +200,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # asyncio's own types are wider than its word
+        if (sock := transport.get_extra_info("socket")) is not None:
+            self._unread = select.poll()
+            self._unread.register(sock.fileno(), select.POLLIN | select.POLLRDHUP)
 
     def data_received(self, data: bytes) -> None:
         if self._idle or self._ended:  # nothing was asked, so nothing may be said
