@@ -213,3 +213,42 @@ def test_model_id_passes_over_adapters() -> None:
     assert answer.read_model_id(listed) == "base"
     for body in (b"{}", b'{"data":[]}', b'{"data":[{"id":""}]}', b"no", b'{"data":{}}'):
         assert answer.read_model_id(body) is None
+
+
+@pytest.mark.req("GW-01")
+@pytest.mark.parametrize(
+    ("told_by_engine", "passed"),
+    [
+        (b"17", "17"),
+        (b"0", "0"),
+        (b"Wed, 21 Oct 2026 07:28:00 GMT", "Wed, 21 Oct 2026 07:28:00 GMT"),
+        (None, None),
+        (b"", None),
+        (b"-1", None),
+        (b"1.5", None),
+        (b"1, 2", None),
+        (b"86401", None),
+        (b"9" * 60_000, None),
+        (b"Wed, 51 Oct 2026 07:28:00 GMT", None),
+        (b"Wed, 21 Oct 2026 07:28:00 GMT" + b"x" * 60_000, None),
+        ("٣".encode(), None),
+        (b"17\n", None),
+    ],
+)
+def test_only_a_time_goes_on_as_retry_after(told_by_engine: bytes | None, passed: str | None) -> None:
+    words = {"served_name": "a", "model": "b", "retry_after_s": 2}
+    refused = answer.read_upstream_error(429, b"{}", retry_after=told_by_engine, **words)
+    assert refused.retry_after == passed
+    away = answer.read_upstream_error(503, b"{}", retry_after=told_by_engine, **words)
+    assert away.retry_after == (passed or "2")
+
+
+@pytest.mark.req("GW-01")
+def test_what_an_engine_calls_its_error_is_bounded() -> None:
+    long = {"message": "m" * 60_000, "param": "p" * 60_000, "code": "c" * 60_000}
+    body = msgspec.json.encode({"error": long})
+    refused = answer.read_upstream_error(
+        400, body, retry_after=None, served_name="a", model="b", retry_after_s=2
+    )
+    assert len(refused.body()) < 3000
+    assert refused.param == "p" * told.MAX_NAME_CHARS

@@ -5,6 +5,7 @@ Pure: bytes in, bytes out. An engine's 5xx text is never passed on, since it may
 
 import re
 from collections.abc import Iterable
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from apps.gateway.plane.core.told import read_error_object, upstream_reported
 from apps.gateway.plane.core.usage import Usage, decode_usage, parse_usage
 
 MAX_MESSAGE_CHARS = 2000
+MAX_RETRY_AFTER_S = 86_400
 _fields = msgspec.json.Decoder(dict[str, Raw])
 _encoder = msgspec.json.Encoder()
 
@@ -42,6 +44,7 @@ class _Told(msgspec.Struct):
 
 _choices = msgspec.json.Decoder(list[_Choice])
 _answers = msgspec.json.Decoder(_Told)
+_RETRY_AFTER = re.compile(rb"[0-9]{1,9}|[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT")
 _MODEL = re.compile(rb'"model"[ \t\r\n]*:[ \t\r\n]*("(?:[^"\\]|\\.)*+")')
 
 
@@ -101,11 +104,11 @@ def _rename(body: bytes, name: str, model: str) -> bytes:
 
 
 def read_upstream_error(
-    status: int, body: bytes, *, retry_after: str | None, served_name: str, model: str, retry_after_s: int
+    status: int, body: bytes, *, retry_after: bytes | None, served_name: str, model: str, retry_after_s: int
 ) -> errors.CallError:
     """What the caller gets for an upstream status other than 200, before any byte was sent.
 
-    A 4xx keeps its status, message, param and Retry-After; 401 and 403 are about our own
+    A 4xx keeps its status, message, param and Retry-After (where that is one); 401 and 403 are about our own
     credential and become 502; 501 is the caller's mistake and becomes 400; 503 and 504 stay, all
     other statuses become 502.
     """
@@ -114,7 +117,7 @@ def read_upstream_error(
     if status == 501:
         return errors.not_offered_by_engine(model)
     if status == 503:
-        return errors.upstream_unavailable(retry_after or str(retry_after_s))
+        return errors.upstream_unavailable(read_retry_after(retry_after) or str(retry_after_s))
     if status == 504:
         return errors.CallError(
             504, "The engine gave up waiting.", kind="server_error", code="upstream_timeout"
@@ -131,8 +134,22 @@ def read_upstream_error(
         kind="rate_limit_error" if status == 429 else "invalid_request_error",
         code="rate_limit_exceeded" if status == 429 else told.code,
         param=told.param,
-        retry_after=retry_after,
+        retry_after=read_retry_after(retry_after),
     )
+
+
+def read_retry_after(told: bytes | None) -> str | None:
+    """An engine's Retry-After as it may go on: whole seconds, a day at most, or HTTP's date; else None."""
+    if told is None or not _RETRY_AFTER.fullmatch(told):
+        return None
+    text = told.decode("ascii")
+    if text.isdigit():
+        return text if int(text) <= MAX_RETRY_AFTER_S else None
+    try:
+        parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return text
 
 
 def rejects_usage_option(status: int, body: bytes) -> bool:

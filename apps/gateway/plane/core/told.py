@@ -16,6 +16,7 @@ class ToldError(msgspec.Struct, frozen=True):
     code: str | None = None
 
 
+MAX_NAME_CHARS = 200
 # Names that engines use for what OpenAI calls otherwise.
 _CODES = {"exceed_context_size_error": "context_length_exceeded"}
 
@@ -40,8 +41,8 @@ def read_error_object(body: bytes) -> ToldError:
         code = _CODES.get(kind) if isinstance(kind, str) else None
     return ToldError(
         message=message if isinstance(message, str) and message else None,
-        param=param if isinstance(param, str) else None,
-        code=code,
+        param=param[:MAX_NAME_CHARS] if isinstance(param, str) else None,
+        code=None if code is None else code[:MAX_NAME_CHARS],
     )
 
 

@@ -349,7 +349,7 @@ class Exchange:
         return read_upstream_error(
             response.status,
             body,
-            retry_after=None if response.retry_after is None else response.retry_after.decode("latin-1"),
+            retry_after=response.retry_after,
             served_name=self._served_name,
             model=self._call.model,
             retry_after_s=self._parts.config.retry_after_s,
