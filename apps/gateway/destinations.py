@@ -19,7 +19,7 @@ from apps.gateway.plane.core.choice import NO_PINS, Pins
 from apps.gateway.plane.core.explain import ReplicaWord, RouteWord, Seen, explain
 from apps.gateway.plane.io.config import load_config
 from apps.routing import gateways, selectors
-from apps.routing.load import Source
+from apps.routing.load import Source, seen_by
 from apps.routing.models import ModelRoute
 from apps.routing.published import find_key, load_routes, read_version
 from apps.routing.table import INFERENCE, PIN, Key, Table
@@ -64,7 +64,7 @@ def foretell(viewer: Viewer, asked: Asked, now: datetime) -> dict[str, Any]:
     if of_model:
         found = explain(
             of_model,
-            [Seen(source.load.in_flight, source.load.backends) for source in sources] or [Seen()],
+            [_seen(source, asked.tenant.public_id) for source in sources] or [Seen()],
             now.timestamp(),
             limit=config.replica_connections,
             load_fresh_s=config.engine_load_fresh_s,
@@ -105,7 +105,9 @@ def _told(
     rows = selectors.routes(viewer).filter(tenant=asked.tenant, model_name=asked.model)
     seen = {row.public_id: row for row in rows}
     shown = [
-        _route(seen[word.route.route_id], word, sources) for word in found if word.route.route_id in seen
+        _route(viewer, seen[word.route.route_id], word, sources)
+        for word in found
+        if word.route.route_id in seen
     ]
     published = {word.route.route_id for word in found}
     shown += [_off(row) for row in rows if not row.active and row.public_id not in published]
@@ -124,11 +126,11 @@ def _told(
     }
 
 
-def _route(row: ModelRoute, word: RouteWord, sources: list[Source]) -> dict[str, Any]:
+def _route(viewer: Viewer, row: ModelRoute, word: RouteWord, sources: list[Source]) -> dict[str, Any]:
     return _facts(row) | {
         "percent": word.percent,
         "reason": {"code": word.code, "text": texts.say(word.code)},
-        "replicas": [_replica(one, sources) for one in word.replicas],
+        "replicas": [_replica(viewer, one, row.tenant.public_id, sources) for one in word.replicas],
     }
 
 
@@ -151,25 +153,34 @@ def _facts(row: ModelRoute) -> dict[str, Any]:
     }
 
 
-def _replica(word: ReplicaWord, sources: list[Source]) -> dict[str, Any]:
+def _replica(viewer: Viewer, word: ReplicaWord, tenant_id: str, sources: list[Source]) -> dict[str, Any]:
+    """Of an engine that other tenants may share nothing is told of their calls."""
     task_id = word.replica.task_id
+    in_flight = sum(source.load.in_flight.get(task_id, 0) for source in sources)
     standings = sorted(word.standings.items(), key=lambda item: -item[1])
     return {
         "task_id": task_id,
         "percent": word.percent,
-        "in_flight": sum(source.load.in_flight.get(task_id, 0) for source in sources),
+        "in_flight": None if word.replica.external and not viewer.is_operator else in_flight,
         "standings": [
             {"code": f"standing_{name}", "text": texts.say(f"standing_{name}"), "gateways": count}
             for name, count in standings
         ],
-        **told_of(task_id, sources),
+        **told_of(task_id, sources, tenant_id),
     }
 
 
-def told_of(task_id: str, sources: list[Source]) -> dict[str, Any]:
+def _seen(source: Source, tenant_id: str) -> Seen:
+    words = {task_id: seen_by(word, tenant_id) for task_id, word in source.load.backends.items()}
+    return Seen(source.load.in_flight, words)
+
+
+def told_of(task_id: str, sources: list[Source], tenant_id: str | None = None) -> dict[str, Any]:
     """What the processes say of one backend, together: failures of all, the newest word of its engine. None =
-    nobody told, which is not 0."""
+    nobody told, which is not 0. `tenant_id`: whose calls' failures; None = everybody's."""
     words = [word for source in sources if (word := source.load.backends.get(task_id)) is not None]
+    if tenant_id is not None:
+        words = [seen_by(word, tenant_id) for word in words]
     last: Mapping[str, Any] = max(
         (msgspec.structs.asdict(word) for word in words if word.told_at is not None),
         key=lambda word: word["told_at"],

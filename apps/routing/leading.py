@@ -104,7 +104,7 @@ def _build_external(row: ExternalEngine) -> Replica:
     sealed: str = row.sealed  # type: ignore[attr-defined]
     return Replica(
         task_id=row.public_id,
-        attempt=0,
+        attempt=row.revision,
         host=parts.hostname,
         port=parts.port or (443 if parts.scheme == "https" else 80),
         engine="external",

@@ -11,20 +11,44 @@ from datetime import datetime
 import msgspec
 
 
-class BackendWord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one gateway process holds of one backend, for people to see (GW-08). `state`: "closed" (takes
-    calls), "passed_over" (while others can), "open" (gets none), "half_open" (one call tries it). `failures`:
-    since that process began. `hot_c`: its hottest card, where it is passed over for that. The engine's own
-    `running`, `waiting` and `kv_use` (0 to 1) as told at `told_at` (epoch seconds), None = never told."""
+class TenantWord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one tenant's calls have met at a backend, as a gateway process holds it. `state`: "closed" (takes
+    calls), "passed_over" (while others can), "open" (gets none), "half_open" (one call tries it)."""
 
     state: str = "closed"
     failures: int = 0
     last_failure: str = ""
+
+
+class BackendWord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one gateway process holds of one backend, for people to see (GW-08). `state`: the worst of its
+    `tenants` (by id; an external engine may have several), `failures`: those of all of them, since it
+    began. `hot_c`: its hottest card, where it is passed over for that. The engine's own `running`, `waiting`
+    and `kv_use` (0 to 1) as told at `told_at` (epoch seconds), None = never told."""
+
+    state: str = "closed"
+    failures: int = 0
+    last_failure: str = ""
+    tenants: dict[str, TenantWord] = {}
     hot_c: int | None = None
     running: float | None = None
     waiting: float | None = None
     kv_use: float | None = None
     told_at: float | None = None
+
+
+def seen_by(word: BackendWord, tenant_id: str) -> BackendWord:
+    """What holds for one tenant's calls, and nothing of what another's have met."""
+    if not word.tenants:
+        return word
+    own = word.tenants.get(tenant_id, TenantWord())
+    return msgspec.structs.replace(
+        word,
+        state=own.state,
+        failures=own.failures,
+        last_failure=own.last_failure,
+        tenants={},
+    )
 
 
 class Load(msgspec.Struct, frozen=True):

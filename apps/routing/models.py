@@ -33,6 +33,7 @@ class ExternalEngine(models.Model):
     url = models.CharField(max_length=500)
     engine_model = models.CharField(max_length=200, blank=True, default="")
     api_key = EncryptedTextField(blank=True, default="")
+    revision = models.PositiveIntegerField(default=1)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

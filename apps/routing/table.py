@@ -31,9 +31,9 @@ class Replica(msgspec.Struct, frozen=True):
     """One ready replica. `engine_key` is a secret (AGENT-17), sent upstream only. With a `door` it is
     reached through that alone; `host` and `port` are its own otherwise.
 
-    An `external` engine (GW-19) is no task of ours: `task_id` is its own public id, `attempt` 0. With `tls`
-    it is asked by HTTPS under the system's authorities, `path_prefix` stands before a call's path ("" or
-    "/some/path"), and its host may have a private address only with `private_ok`."""
+    An `external` engine (GW-19) is no task of ours: `task_id` is its own public id, `attempt` the revision of
+    its address. With `tls` it is asked by HTTPS under the system's authorities, `path_prefix` stands before a
+    call's path ("" or "/some/path"), and its host may have a private address only with `private_ok`."""
 
     task_id: str
     attempt: int

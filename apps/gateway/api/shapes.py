@@ -27,7 +27,9 @@ class ReplicaStandingShape(RouteReasonShape):
 class TestedReplicaShape(serializers.Serializer[Any]):
     task_id = serializers.CharField()
     percent = serializers.FloatField(help_text="of such calls, by drawing")
-    in_flight = serializers.IntegerField()
+    in_flight = serializers.IntegerField(
+        allow_null=True, help_text="null of an external engine, which others may call, too; operators see it"
+    )
     standings = ReplicaStandingShape(many=True)
     failures = serializers.IntegerField()
     last_failure = serializers.CharField()

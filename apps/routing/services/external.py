@@ -59,7 +59,9 @@ def update_external_engine(
                 after["api_key"] = audit.HIDDEN
             for name, value in values.items():
                 setattr(present, name, value)
-            present.save(update_fields=list(values))
+            if after.keys() & {"url", "engine_model", "api_key"}:
+                present.revision += 1
+            present.save(update_fields=[*values, "revision"])
             if after:
                 _note(actor, "change_external_engine", present, before=before, after=after)
             versions.bump()

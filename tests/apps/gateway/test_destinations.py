@@ -13,8 +13,8 @@ from agent.contract.states import Phase, State
 from apps.core.clock import utc_now
 from apps.fleet.models import Port
 from apps.routing import gateways
-from apps.routing.load import BackendWord, Load
-from apps.routing.models import ModelRoute
+from apps.routing.load import BackendWord, Load, TenantWord
+from apps.routing.models import ExternalEngine, ModelRoute
 from apps.tenants.models import Role, Tenant, TenantStatus, User
 from apps.workloads.models import Task, TaskGroup
 from tests import factories
@@ -66,6 +66,31 @@ def test_every_route_with_its_reason(api_client: Clients, tenant: Tenant, member
     assert [one["code"] for one in replica["standings"]] == ["standing_open"]
     assert (replica["failures"], replica["last_failure"], replica["kv_use"]) == (3, "refused", None)
     assert routes[good.public_id]["replicas"][0]["in_flight"] == 2
+
+
+@pytest.mark.req("GW-19", "TEN-04")
+def test_of_a_shared_engine_only_what_ones_own_calls_have_met(
+    api_client: Clients, tenant: Tenant, operator: User
+) -> None:
+    engine = ExternalEngine.objects.create(name="far", url="https://far.example")
+    other = factories.make_tenant()
+    for one in (tenant, other):
+        ModelRoute.objects.create(tenant=one, external=engine, model_name="tiny")
+    met = {other.public_id: TenantWord("open", 7, "refused")}
+    word = BackendWord(state="open", failures=7, last_failure="refused", tenants=met)
+    load = Load(in_flight={engine.public_id: 2}, backends={engine.public_id: word})
+    gateways.say("host:1", load, utc_now())
+
+    def replica(user: User, of: Tenant) -> dict[str, Any]:
+        answer = api_client(user).get(URL, {"model": "tiny", "tenant": of.slug}).json()
+        found: dict[str, Any] = answer["routes"][0]["replicas"][0]
+        return found
+
+    owner = factories.make_member(tenant, Role.OWNER)
+    names = ("percent", "failures", "last_failure", "in_flight")
+    mine, theirs = replica(owner, tenant), replica(operator, other)
+    assert [mine[name] for name in names] == [100.0, 0, "", None]
+    assert [theirs[name] for name in names] == [0.0, 7, "refused", 2]
 
 
 def test_what_the_caller_would_be_told_instead(api_client: Clients, tenant: Tenant, member: User) -> None:

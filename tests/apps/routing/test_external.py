@@ -135,12 +135,33 @@ def test_settings_allow_what_is_near_and_plain(client: APIClient, settings: Any)
     )
 
 
+@pytest.mark.req("GW-08")
+@pytest.mark.parametrize(
+    ("change", "revision"),
+    [
+        ({"name": "farther"}, 1),
+        ({"url": BODY["url"], "engine_model": "m"}, 1),  # as it was
+        ({"url": "https://93.184.216.35:8443/some/path"}, 2),
+        ({"engine_model": "n"}, 2),
+        ({"api_key": "sk-other"}, 2),
+    ],
+)
+def test_another_address_model_or_key_is_another_backend(
+    client: APIClient, tenant: Tenant, change: dict[str, str], revision: int
+) -> None:
+    made = client.post(ENGINES, BODY).json()
+    client.post(ROUTES, {"external_id": made["id"], "model_name": "m", "tenant": tenant.slug})
+    assert client.put(f"{ENGINES}/{made['id']}", change).status_code == 200
+    ((replica,),) = (route.replicas for route in published.load_table().routes[tenant.public_id]["m"])
+    assert replica.attempt == revision
+
+
 def test_it_is_published_as_a_backend(client: APIClient, tenant: Tenant) -> None:
     made = client.post(ENGINES, BODY).json()
     client.post(ROUTES, {"external_id": made["id"], "model_name": "m", "tenant": tenant.slug})
     (route,) = published.load_table().routes[tenant.public_id]["m"]
     (replica,) = route.replicas
-    assert (route.group_id, replica.task_id, replica.attempt) == ("", made["id"], 0)
+    assert (route.group_id, replica.task_id, replica.attempt) == ("", made["id"], 1)
     assert (replica.host, replica.port, replica.tls) == ("93.184.216.34", 8443, True)
     assert (replica.path_prefix, replica.served_model_name, replica.engine_key) == ("/some/path", "m", KEY)
     assert (replica.external, replica.private_ok, replica.door) == (True, False, None)

@@ -20,11 +20,13 @@ __all__ = ["NO_PINS", "Choice", "Failure", "Pins", "Standing", "View", "choose",
 
 
 class Choice(msgspec.Struct):
-    """`trial`: this call tries a replica that has failed before; set by whoever counts the call there."""
+    """`trial`: this call tries a replica that has failed before; `tenant_id`: whose call it is. Both are set
+    by whoever counts the call there."""
 
     route: Route
     replica: Replica
     trial: bool = False
+    tenant_id: str = ""
 
 
 class Pins(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ with the use. External engines have no agent, so nobody else asks them.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 from apps.gateway.plane.core.config import GatewayConfig
@@ -69,15 +69,20 @@ class Probes:
 
     async def probe_all(self) -> None:
         """One round of active probes."""
-        routes = self._choosing.used_routes(self._config.probe_used_s)
-        await self._each({one.task_id: one for route in routes for one in route.replicas}, self._probe)
+        asked: dict[str, Replica] = {}
+        tenants: dict[str, set[str]] = {}
+        for tenant_id, route in self._choosing.used_routes(self._config.probe_used_s):
+            for one in route.replicas:
+                asked[one.task_id] = one
+                tenants.setdefault(one.task_id, set()).add(tenant_id)
+        await self._each(asked, lambda one: self._probe(one, tenants[one.task_id]))
 
     async def ask_loads(self) -> None:
         """One round of asking engines behind `engine_aware` routes that have a choice (GW-04)."""
         routes = self._choosing.used_routes(self._config.probe_used_s)
         asked = {
             one.task_id: one
-            for route in routes
+            for _, route in routes
             if route.balancing == "engine_aware" and len(route.replicas) > 1
             for one in route.replicas
             if metrics_path(one.engine)
@@ -106,16 +111,16 @@ class Probes:
             for replica in replicas.values():
                 group.create_task(one(replica))
 
-    async def _probe(self, replica: Replica) -> None:
+    async def _probe(self, replica: Replica, tenants: Iterable[str]) -> None:
         path = EXTERNAL_PATH if replica.external else HEALTH_PATH
         try:
             status, _ = await self._upstream.get(replica, path, self._config.probe_timeout_s)
+            reached, well = True, status < 500
         except Unreachable as failure:
-            self._choosing.note_probe(replica, reached=not failure.refused, well=False)
+            reached, well = not failure.refused, False
         except (TimeoutError, CallError):
-            self._choosing.note_probe(replica, reached=True, well=False)
-        else:
-            self._choosing.note_probe(replica, reached=True, well=status < 500)
+            reached, well = True, False
+        self._choosing.note_probe(replica, tenants, reached=reached, well=well)
 
     async def _ask_load(self, replica: Replica) -> None:
         """An engine that doesn't say is left as it was, and what it said grows stale."""
