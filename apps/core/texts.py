@@ -118,6 +118,10 @@ TEXTS: dict[str, Promise] = {
     "not_a_network": _(
         "%(field)s holds %(value)s; write an address, or a network without host bits such as 10.0.0.0/8."
     ),
+    "wider_than_set": _(
+        "%(field)s would allow %(value)s; an owner, admin or operator set it to %(bound)s, which you may only"
+        " narrow. Stay within that, or ask one of them."
+    ),
     "not_in_future": _("%(field)s is %(value)s; it must lie in the future."),
     "no_such_name": _("%(field)s names %(value)s, which does not exist; check its spelling."),
     "no_such_user": _("%(field)s is %(value)s, whom nobody here is called; send a password to create them."),

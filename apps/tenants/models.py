@@ -112,8 +112,9 @@ def usual_scopes() -> list[str]:
 class ApiKey(models.Model):
     """A gateway key (TEN-06): sha256 and display prefix only; the key itself is shown once.
 
-    `allowed_models` null = every model of the tenant, `allowed_addresses` null = from anywhere.
-    After a rotation with an overlap the value before works until `former_until` as well.
+    `allowed_models` null = every model of the tenant, `allowed_addresses` null = from anywhere. `bounds`: by
+    name, the limits that an owner, admin or operator set; members change the key within them alone. After a
+    rotation with an overlap the value before works until `former_until` as well.
     """
 
     public_id = PublicIdField(kind="key")
@@ -127,6 +128,7 @@ class ApiKey(models.Model):
     former_prefix = models.CharField(max_length=20, blank=True, default="", editable=False)
     former_until = models.DateTimeField(null=True, editable=False)
     scopes = models.JSONField(default=usual_scopes)
+    bounds = models.JSONField(default=dict, blank=True, editable=False)
     allowed_models = models.JSONField(null=True, blank=True)
     allowed_addresses = models.JSONField(null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)

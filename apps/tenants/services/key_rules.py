@@ -1,14 +1,15 @@
 """What a gateway key may be limited to, checked (TEN-06): scopes, models, addresses, expiry, overlap.
 
-Owns the rules of the fields alone; who may set them is `keys.py`'s. Touches no row.
+Owns the rules of the fields alone; who may set them, and whom they bind, is `keys.py`'s. Touches no row.
 """
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.utils.translation import gettext as _
 
 from apps.core.errors import FieldError, Invalid
 from apps.tenants.models import KeyScope
@@ -16,6 +17,7 @@ from apps.tenants.models import KeyScope
 MODELS_MAX = 200
 ADDRESSES_MAX = 50
 NAME_MAX = 200
+LIMITS = ("scopes", "allowed_models", "allowed_addresses", "expires_at")
 
 
 def check_changes(given: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
@@ -38,6 +40,44 @@ def check_changes(given: Mapping[str, Any], *, now: datetime) -> dict[str, Any]:
     if errors:
         raise Invalid(errors)
     return columns
+
+
+def bounds_of(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The limits among stored columns, as `ApiKey.bounds` keeps them; what limits nothing is left out."""
+    found = {name: columns[name] for name in LIMITS if columns.get(name) is not None}
+    if "expires_at" in found:
+        found["expires_at"] = found["expires_at"].isoformat()
+    return found
+
+
+def check_within(bounds: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
+    """Raises Invalid where a column is wider than its bound."""
+    errors = []
+    for name, bound in bounds.items():
+        if name not in columns:
+            continue
+        value = columns[name]
+        if value is None:
+            wider = [_("no limit")]
+        elif name == "expires_at":
+            wider = [value.isoformat()] if value > datetime.fromisoformat(bound) else []
+        elif name == "allowed_addresses":
+            wider = [one for one in value if not _is_part(one, bound)]
+        else:
+            wider = [one for one in value if one not in bound]
+        if wider:
+            told = bound if isinstance(bound, str) else ", ".join(bound) or "-"
+            errors.append(FieldError(name, "wider_than_set", ", ".join(wider), {"bound": told}))
+    if errors:
+        raise Invalid(errors)
+
+
+def _is_part(text: str, wholes: Iterable[str]) -> bool:
+    network = ipaddress.ip_network(text)
+    return any(
+        network.version == whole.version and network.subnet_of(whole)  # type: ignore[arg-type]
+        for whole in map(ipaddress.ip_network, wholes)
+    )
 
 
 def check_overlap(overlap_s: int) -> None:

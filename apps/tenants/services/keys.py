@@ -15,10 +15,8 @@ from apps.core import audit, secrets, versions
 from apps.core.errors import Conflict, FieldError, Forbidden, Invalid
 from apps.tenants.models import ApiKey, Membership, Role, Tenant, User, usual_scopes
 from apps.tenants.scope import MANAGES_ALL, Viewer, get_manageable
-from apps.tenants.services.key_rules import check_changes, check_overlap
+from apps.tenants.services.key_rules import LIMITS, bounds_of, check_changes, check_overlap, check_within
 from apps.tenants.trail import tenancy_of
-
-_LIMITS = ("scopes", "allowed_models", "allowed_addresses", "expires_at")
 
 
 def issue_key(
@@ -48,6 +46,8 @@ def issue_key(
         "expires_at": expires_at,
     }
     columns = check_changes(limits, now=now)
+    set_here = {} if scopes is None else {"scopes": columns["scopes"]}
+    bounds = bounds_of({**columns, "scopes": None} | set_here) if _sets_bounds(actor, tenant.pk) else {}
     plain = secrets.new_api_key()
     with transaction.atomic():
         key = ApiKey.objects.create(
@@ -56,17 +56,19 @@ def issue_key(
             name=name,
             sha256=secrets.sha256_hex(plain),
             prefix=secrets.display_prefix(plain),
+            bounds=bounds,
             **columns,
         )
         after = {"member": member.get_username(), "prefix": key.prefix}
-        note_key(actor, "issue_key", key, after=after | audit.picture(key, *_LIMITS))
+        note_key(actor, "issue_key", key, after=after | audit.picture(key, *LIMITS))
         versions.bump()
     return key, plain
 
 
 def change_key(*, actor: Viewer, key: ApiKey, changes: Mapping[str, Any], now: datetime) -> ApiKey:
     """Change a key's name or limits: what stands in `changes` (as `check_changes` takes it), no more. An
-    expired key works again where its expiry is moved or taken away.
+    expired key works again where its expiry is moved or taken away. Of the limits that an owner, admin or
+    operator set, members may narrow each and widen none.
 
     Raises Invalid; Conflict for a revoked key; NotFound or Forbidden as get_manageable.
     """
@@ -76,9 +78,15 @@ def change_key(*, actor: Viewer, key: ApiKey, changes: Mapping[str, Any], now: d
         present = ApiKey.objects.select_for_update().get(pk=key.pk)
         if present.revoked_at is not None:
             raise Conflict("already_revoked")
+        bounds = present.bounds
+        if _sets_bounds(actor, present.tenant_id):
+            bounds = {name: at for name, at in bounds.items() if name not in columns} | bounds_of(columns)
+        else:
+            check_within(bounds, columns)
         before, after = audit.changes(audit.picture(present, *columns), columns)
+        if after or bounds != present.bounds:
+            ApiKey.objects.filter(pk=key.pk).update(**after, bounds=bounds)
         if after:
-            ApiKey.objects.filter(pk=key.pk).update(**after)
             note_key(actor, "change_key", key, before=before, after=after)
             versions.bump()
     key.refresh_from_db()
@@ -147,6 +155,11 @@ def touch_keys(used: Mapping[str, datetime]) -> None:
         for public_id, at in used.items():
             unseen = Q(last_used_at__isnull=True) | Q(last_used_at__lt=at)
             ApiKey.objects.filter(unseen, public_id=public_id).update(last_used_at=at)
+
+
+def _sets_bounds(actor: Viewer, tenant_id: int) -> bool:
+    """Whether what this person limits is a bound for members (TEN-02)."""
+    return actor.is_operator or actor.roles.get(tenant_id) in MANAGES_ALL
 
 
 def _may_issue(actor: Viewer, tenant: Tenant, member: User) -> None:

@@ -273,6 +273,58 @@ def test_a_change_is_noted_told_to_gateways_and_touches_no_more(tenant, member, 
         change(name="again")
 
 
+@pytest.mark.req("TEN-02")
+@pytest.mark.parametrize(
+    ("bound", "narrower", "wider"),
+    [
+        ({"scopes": ["inference"]}, {"scopes": ["inference"]}, {"scopes": ["inference", "pin"]}),
+        ({"allowed_models": ["a", "b"]}, {"allowed_models": []}, {"allowed_models": ["a", "c"]}),
+        ({"allowed_models": ["a", "b"]}, {"allowed_models": ["b"]}, {"allowed_models": None}),
+        (
+            {"allowed_addresses": ["10.0.0.0/8", "fd00::/8"]},
+            {"allowed_addresses": ["10.1.2.3", "fd00::1"]},
+            {"allowed_addresses": ["10.0.0.0/7"]},
+        ),
+        (
+            {"allowed_addresses": ["10.0.0.0/8"]},
+            {"allowed_addresses": ["10.0.0.0/8"]},
+            {"allowed_addresses": []},
+        ),
+        ({"expires_at": 3600}, {"expires_at": 60}, {"expires_at": 3601}),
+        ({"expires_at": 3600}, {"expires_at": 3600}, {"expires_at": None}),
+    ],
+)
+def test_what_a_manager_set_a_member_may_narrow_and_not_widen(tenant, member, now, bound, narrower, wider):
+    bound, narrower, wider = (
+        {name: now + timedelta(seconds=at) if isinstance(at, int) else at for name, at in values.items()}
+        for values in (bound, narrower, wider)
+    )
+    admin = factories.make_member(tenant, Role.ADMIN)
+    issued, _ = issue(admin, tenant, member, now, **bound)
+    changed, _ = issue(member, tenant, member, now)
+    services.change_key(actor=viewer_of(admin), key=changed, changes=bound, now=now)
+    for key in (issued, changed):
+        (field,) = bound
+        services.change_key(actor=viewer_of(member), key=key, changes={"name": "other", **narrower}, now=now)
+        with pytest.raises(Invalid) as refused:
+            services.change_key(actor=viewer_of(member), key=key, changes=wider, now=now)
+        assert [(error.field, error.code) for error in refused.value.errors] == [(field, "wider_than_set")]
+        # Back to what was set, or further where the one who may says so.
+        services.change_key(actor=viewer_of(member), key=key, changes=bound, now=now)
+        services.change_key(actor=viewer_of(admin), key=key, changes=wider, now=now)
+        services.change_key(actor=viewer_of(member), key=key, changes=wider, now=now)
+
+
+def test_what_a_member_set_of_their_own_key_they_may_lift(tenant, member, now):
+    limits = {"allowed_models": ["a"], "allowed_addresses": ["10.0.0.0/8"], "expires_at": now + timedelta(1)}
+    key, _ = issue(member, tenant, member, now, **limits)
+    lifted = services.change_key(
+        actor=viewer_of(member), key=key, changes=dict.fromkeys(limits) | {"scopes": ["pin"]}, now=now
+    )
+    assert (lifted.allowed_models, lifted.allowed_addresses, lifted.expires_at) == (None, None, None)
+    assert lifted.scopes == ["pin"]
+
+
 def test_who_may_change_which_keys(tenant, member, now):
     mine, _ = issue(member, tenant, member, now)
     onlooker = factories.make_member(tenant, Role.VIEWER)
