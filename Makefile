@@ -11,7 +11,7 @@ BOOT = $(PYTHON) -m apps.ops.bootstrap
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-production check test install lock messages vendor password python engine-image bench bench-gateway bench-intake bench-scheduler soak
+.PHONY: help run run-production check test install lock messages vendor password python engine-image bench bench-gateway bench-intake bench-scheduler soak soak-gateway
 
 help: ## Show the doors
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 17
@@ -52,6 +52,9 @@ bench-intake: install ## Heartbeats and API calls a second of one server (BENCH_
 
 soak: install ## Minutes of mixed traffic on the production profile, and a verdict (DURATION=300, seconds; FAULTS=1 kills)
 	@$(VENV)/python -m bench.soak
+
+soak-gateway: install ## 450 callers of the gateway while its engines die, hang, reset, talk nonsense (DURATION=300, seconds)
+	@$(VENV)/python -m bench.gateway_soak
 
 # The second and the third lock name no version that the first one does not.
 COMPILE = $(VENV)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \

@@ -65,10 +65,12 @@ class Standing:
         return None
 
 
-async def serve(port: int, folder: Path, engine_ports: list[int]) -> None:
-    config = GatewayConfig(usage_dir=str(folder))
+async def serve(port: int, config: GatewayConfig, engine_ports: list[int]) -> None:
+    """Until SIGTERM."""
     source = Standing(engine_ports)
-    journal = Journal(folder, max_file_bytes=config.usage_file_bytes, backlog=config.usage_backlog)
+    journal = Journal(
+        Path(config.usage_dir), max_file_bytes=config.usage_file_bytes, backlog=config.usage_backlog
+    )
     app = GatewayApp(config, source=source, find_key=source.find_key, journal=journal)
     listener = Listener(app, config)
     await app.startup()
@@ -84,4 +86,5 @@ async def serve(port: int, folder: Path, engine_ports: list[int]) -> None:
 if __name__ == "__main__":
     import uvloop
 
-    uvloop.run(serve(int(sys.argv[1]), Path(sys.argv[2]), [int(word) for word in sys.argv[3].split(",")]))
+    given = GatewayConfig(usage_dir=sys.argv[2])
+    uvloop.run(serve(int(sys.argv[1]), given, [int(word) for word in sys.argv[3].split(",")]))

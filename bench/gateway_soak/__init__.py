@@ -1,0 +1,1 @@
+"""Minutes of calls through the gateway while its engines die, hang, reset, talk nonsense and return."""
