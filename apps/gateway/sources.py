@@ -5,6 +5,8 @@ as long as a call.
 """
 
 import asyncio
+import math
+import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from typing import TypeVar
 from django.db import DatabaseError, close_old_connections
 
 from apps.core.clock import utc_now
+from apps.gateway.incarnation import is_dead
 from apps.routing import gateways
 from apps.routing.heat import hot_replicas
 from apps.routing.load import Load
@@ -26,11 +29,14 @@ T = TypeVar("T")
 
 class DatabaseSource:
     """A TableSource, a KeyFinder, the last-used times, a Listener and the cards' heat, for the process called
-    `name`. All raise django.db.Error when it is away."""
+    `name`. All raise django.db.Error when it is away. Each `look_round_s` it tells, too, which gateways that
+    ran beside it are dead."""
 
-    def __init__(self, name: str, *, lookups_at_once: int) -> None:
+    def __init__(self, name: str, *, lookups_at_once: int, look_round_s: float) -> None:
         self._name = name
         self._known = False
+        self._look_round_s = look_round_s
+        self._looked_at = -math.inf
         self._tables = ThreadPoolExecutor(1, thread_name_prefix="gateway-tables")
         self._lookups = ThreadPoolExecutor(lookups_at_once, thread_name_prefix="gateway-keys")
 
@@ -45,7 +51,13 @@ class DatabaseSource:
         return load_table()
 
     async def say(self, load: Load, *, left: bool = False) -> None:
-        await _off_loop(self._tables, lambda: gateways.say(self._name, load, utc_now(), left=left))
+        await _off_loop(self._tables, lambda: self._say(load, left))
+
+    def _say(self, load: Load, left: bool) -> None:
+        gateways.say(self._name, load, utc_now(), left=left)
+        if time.monotonic() - self._looked_at >= self._look_round_s:
+            self._looked_at = time.monotonic()
+            gateways.end_dead(is_dead)
 
     async def version(self) -> int:
         return await _off_loop(self._tables, read_version)

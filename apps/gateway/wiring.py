@@ -1,10 +1,9 @@
 """Builds the gateway from the Django settings and the database. Called by the composition root."""
 
 import os
-import socket
-import uuid
 from pathlib import Path
 
+from apps.gateway.incarnation import new_name
 from apps.gateway.plane.io.app import GatewayApp
 from apps.gateway.plane.io.config import load_config
 from apps.gateway.plane.io.journal import Journal
@@ -16,7 +15,9 @@ def build_gateway() -> GatewayApp:
     """A gateway that isn't started yet; call `startup()` on the loop that serves it."""
     config = load_config()
     folder = Path(config.usage_dir)
-    source = DatabaseSource(_process_name(), lookups_at_once=config.key_lookups_at_once)
+    source = DatabaseSource(
+        new_name(), lookups_at_once=config.key_lookups_at_once, look_round_s=config.load_repeat_s
+    )
     return GatewayApp(
         config,
         source=source,
@@ -27,8 +28,3 @@ def build_gateway() -> GatewayApp:
         heat=source.heat,
         flusher=Flusher(folder, own_pid=os.getpid(), interval_s=config.usage_flush_s),
     )
-
-
-def _process_name() -> str:
-    """This run of this process on this host: a successor is another one."""
-    return f"{socket.gethostname()[:150]}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

@@ -3,7 +3,7 @@
 Owns writing and reading them. Judges nothing: who is idle or quiet is decided by whoever reads.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 import msgspec
@@ -48,6 +48,14 @@ def read() -> list[Source]:
         )
         for name, said_at, left, *load in rows
     ]
+
+
+def end_dead(is_dead: Callable[[str], bool]) -> None:
+    """What a process had in work is over with it: where `is_dead` proves its end by its name, its row says
+    so, as if it had left in good order. A process that lives speaks again and counts again."""
+    present = GatewayLoad.objects.filter(left=False).values_list("name", flat=True)
+    if dead := [name for name in present if is_dead(name)]:
+        GatewayLoad.objects.filter(name__in=dead).update(left=True, in_flight={}, held={})
 
 
 def forget(sources: Iterable[Source]) -> int:
