@@ -44,6 +44,8 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     first_byte_timeout_s: float = 600.0
     gap_timeout_s: float = 120.0
     total_timeout_s: float = 3600.0
+    heartbeat_s: float = 15.0
+    """So long an engine may be silent in a stream before its caller gets a comment, each time; 0 = never."""
     keepalive_s: float = 4.0
     """Below the 5 s after which llama.cpp closes idle connections."""
     tail_timeout_s: float = 1.0

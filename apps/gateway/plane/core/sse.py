@@ -60,6 +60,11 @@ class EventCutter:
             raise EventTooLong
         return events
 
+    @property
+    def may_owe_lf(self) -> bool:
+        """Whether the line end of the last event may still want its second half."""
+        return self._may_owe_lf
+
     def take_rest(self) -> bytes | None:
         """The half event that was kept, which whoever takes it puts before the next bytes; None where the end
         of the event before may not be whole."""

@@ -59,6 +59,7 @@ class StreamScanner:
         "_lessons",
         "_model",
         "_name",
+        "_numbered",
         "done",
         "fault",
         "pieces",
@@ -73,6 +74,7 @@ class StreamScanner:
         self._alike: Alike | None = None
         self._lessons = MOST_LESSONS
         self._kept_last = True
+        self._numbered = False
         self.done = False
         self.fault: errors.CallError | None = None
         self.usage: Usage | None = None
@@ -81,6 +83,12 @@ class StreamScanner:
     @property
     def ended(self) -> bool:
         return self.done or self.fault is not None
+
+    @property
+    def between_events(self) -> bool:
+        """Whether what was given back ends with a whole event that a comment may follow. After events with an
+        id it may not: openai's own reader takes it for an event without data then."""
+        return not (self.ended or self._numbered or self._cutter.may_owe_lf)
 
     def feed(self, chunk: bytes) -> bytes:
         """The bytes for the caller that `chunk` completed: whole events, maybe none."""
@@ -143,6 +151,8 @@ class StreamScanner:
 
     def _look(self, event: bytes) -> bytes:
         data = event_data(event)
+        if b"id:" in event and event_field(event, b"id") is not None:
+            self._numbered = True
         if data is None:
             return self._fail(event_field(event, b"error")) if b"error:" in event else event
         if data == _DONE:

@@ -154,6 +154,15 @@ class Connection(asyncio.Protocol):
             if owed is not None:
                 await owed
 
+    @property
+    def waited_for(self) -> bool:
+        """Whether `pump` waits for the next piece, and for nothing else."""
+        return self._take is not None and self._waiter is not None and not self._waiter.done()
+
+    def hold(self, owed: Awaitable[None]) -> None:
+        """Lets `pump` wait for `owed` first; only where it is `waited_for`."""
+        self._wake(owed)
+
     def stop(self) -> None:
         """Ends `pump`; nothing more of the body is wanted."""
         self._enough = True

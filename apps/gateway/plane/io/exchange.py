@@ -22,7 +22,8 @@ from apps.gateway.plane.io.choosing import Choosing
 from apps.gateway.plane.io.reply import Reply
 from apps.gateway.plane.io.settlement import RecordWriter, Settlement
 from apps.gateway.plane.io.upstream import Connection, Unreachable, Upstream
-from apps.gateway.plane.io.watch import NEVER, Watch
+from apps.gateway.plane.io.waiting import HEARTBEAT, Waiting
+from apps.gateway.plane.io.watch import Watch
 from apps.routing.table import Key
 from apps.usage.record import Ending
 
@@ -42,18 +43,16 @@ class Parts(msgspec.Struct, frozen=True):
     watch: Watch
 
 
-class Exchange:
+class Exchange(Waiting):
     """`run` answers the caller, in the task that made it. Cancel that when the caller is gone; set `stopping`
     first when the gateway itself ends the call. `carried`: whole header lines that go on to the engine."""
 
     __slots__ = (
         "_call",
-        "_ends_at",
         "_facts",
         "_key",
         "_late",
         "_length",
-        "_loop",
         "_parts",
         "_pieces",
         "_pins",
@@ -62,9 +61,7 @@ class Exchange:
         "_scanner",
         "_served_name",
         "_settlement",
-        "_waiting_for",
         "carried",
-        "due",
         "stopping",
         "task",
     )
@@ -72,6 +69,7 @@ class Exchange:
     def __init__(
         self, parts: Parts, key: Key, call: Call, pins: Pins, settlement: Settlement, reply: Reply
     ) -> None:
+        super().__init__(parts.config)
         self._parts = parts
         self._key = key
         self._call = call
@@ -84,11 +82,7 @@ class Exchange:
         self._served_name = call.model
         self._pieces: list[bytes] = []
         self._length = 0
-        self._loop = asyncio.get_running_loop()
-        self._waiting_for = ("answer", parts.config.first_byte_timeout_s)
-        self._ends_at = self._loop.time() + parts.config.total_timeout_s
         self._late = False
-        self.due = NEVER
         self.stopping = False
         self.carried = b""
         task = asyncio.current_task()
@@ -257,7 +251,7 @@ class Exchange:
         scanner = self._scanner = StreamScanner(
             self._call.model, hide_usage=not self._call.wants_usage, max_event_bytes=config.max_event_bytes
         )
-        self._expect("first event", config.first_byte_timeout_s)
+        self._expect_event("first event", config.first_byte_timeout_s)
         try:
             await response.pump(self._pass_events)
         except errors.CallError:
@@ -279,13 +273,13 @@ class Exchange:
             return self._end_stream(scanner, out)
         if out and (owed := self._reply.stream(out)) is not None:
             return self._sent(owed)
-        self._expect("next event", self._parts.config.gap_timeout_s)
+        self._expect_event("next event", self._parts.config.gap_timeout_s)
         return None
 
     async def _sent(self, owed: Awaitable[None]) -> None:
         self._expect_caller()
         await owed
-        self._expect("next event", self._parts.config.gap_timeout_s)
+        self._expect_event("next event", self._parts.config.gap_timeout_s)
 
     def _end_stream(self, scanner: StreamScanner, out: bytes) -> Awaitable[None] | None:
         """The record, and then the last bytes. Of the response only the end of its message may be missing."""
@@ -307,28 +301,33 @@ class Exchange:
 
     # ---- deadlines ----
 
-    def _expect(self, what: str, within_s: float) -> None:
-        """Sets the deadline of the engine; `what` names it in the error."""
-        due = self._loop.time() + within_s
-        if due > self._ends_at:
-            what, within_s, due = "end", self._parts.config.total_timeout_s, self._ends_at
-        self._waiting_for = (what, within_s)
-        self.due = due
-
-    def _expect_caller(self) -> None:
-        """Sets the deadline of a caller that doesn't read."""
-        within_s = self._parts.config.client_write_timeout_s
-        self._waiting_for = ("caller", within_s)
-        self.due = self._loop.time() + within_s
-
     def overdue(self) -> None:
-        if self._scanner is not None and self._scanner.done and self._waiting_for[0] != "caller":
+        if self._loop.time() < self._late_at:
+            self._beat()
+        elif self._scanner is not None and self._scanner.done and self._waiting_for[0] != "caller":
             # All was said but the end of the HTTP message: its connection is dropped, nothing else.
             if self._response is not None:
                 self._response.stop()
         else:
             self._late = True
             self.task.cancel()
+
+    def _beat(self) -> None:
+        """A comment between two whole events, where nothing else is under way to the caller. No word of the
+        engine: it moves no deadline and is counted nowhere."""
+        waiting_for, late_at = self._waiting_for, self._late_at
+        self._expect_as_before(waiting_for, late_at)
+        response, scanner = self._response, self._scanner
+        if response is None or scanner is None or not (response.waited_for and scanner.between_events):
+            return
+        owed = self._reply.stream(HEARTBEAT)
+        if owed is not None:
+            response.hold(self._sent_beat(owed, waiting_for, late_at))
+
+    async def _sent_beat(self, owed: Awaitable[None], waiting_for: tuple[str, float], late_at: float) -> None:
+        self._expect_caller()
+        await owed
+        self._expect_as_before(waiting_for, late_at)
 
     async def _read_error(self, response: Connection) -> bytes:
         self._expect("error", self._parts.config.gap_timeout_s)
