@@ -180,13 +180,6 @@ async def test_slow_body_ends(source: FakeSource, tmp_path) -> None:
         writer.close()
 
 
-@pytest.mark.req("GW-02")
-async def test_packed_body_is_415(gateway: RunningGateway) -> None:
-    headers = {"Authorization": f"Bearer {SECRET}", "Content-Encoding": "gzip"}
-    status, answer, _ = await post(gateway, b"\x1f\x8b", **headers)
-    assert (status, answer["error"]["code"]) == (415, "unsupported_media_type")
-
-
 @pytest.mark.req("GW-01")
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),

@@ -8,6 +8,8 @@ import msgspec
 
 from apps.core.masking import mask
 
+TAKEN_CODINGS = "gzip, deflate"
+
 
 class CallError(Exception):
     """An answer other than 200. `retry_after` is the header's value as text, None = no header."""
@@ -22,6 +24,7 @@ class CallError(Exception):
         param: str | None = None,
         retry_after: str | None = None,
         allow: str | None = None,
+        accept_encoding: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -31,6 +34,7 @@ class CallError(Exception):
         self.param = param
         self.retry_after = retry_after
         self.allow = allow
+        self.accept_encoding = accept_encoding
 
     def body(self) -> bytes:
         """`{"error": {message, type, param, code}}` as UTF-8 JSON."""
@@ -129,8 +133,24 @@ def body_too_slow(limit_s: float) -> CallError:
 
 
 def encoded_body(encoding: str) -> CallError:
-    text = f"Content-Encoding {encoding[:40]!r} is not supported. Send the JSON body uncompressed."
-    return CallError(415, text, code="unsupported_media_type")
+    text = (
+        f"Content-Encoding {encoding[:40]!r} is not supported. Send the JSON body as it is, or packed once "
+        f"by one of: {TAKEN_CODINGS}."
+    )
+    return CallError(415, text, code="unsupported_media_type", accept_encoding=TAKEN_CODINGS)
+
+
+def not_packed(coding: str, why: str) -> CallError:
+    text = f"The request body is not what its Content-Encoding {coding!r} says: {why}. Pack all of it once."
+    return CallError(400, text, code="invalid_content_encoding")
+
+
+def unpacked_too_large(packed: int, limit: int) -> CallError:
+    text = (
+        f"The request body of {packed} bytes is larger than the limit of {limit} bytes once it is unpacked. "
+        "Send a smaller one."
+    )
+    return CallError(413, text, code="request_too_large")
 
 
 def malformed(why: str) -> CallError:

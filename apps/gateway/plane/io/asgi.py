@@ -4,7 +4,7 @@ Owns how a request becomes an Asked, an answer ASGI messages, and a "disconnect"
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol
 
 from apps.gateway.plane.core import errors
@@ -51,7 +51,7 @@ class _Request:
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.headers = _join(scope["headers"])
         self.peer: str = scope["client"][0] if scope.get("client") else ""
         self._receive = receive
         self._read = asyncio.Event()
@@ -77,6 +77,14 @@ class _Request:
         await self._read.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
+
+
+def _join(lines: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """What comes more than once is one list, as with the listener: the last alone could hide the first."""
+    headers: dict[bytes, bytes] = {}
+    for name, value in lines:
+        headers[name] = headers[name] + b", " + value if name in headers else value
+    return headers
 
 
 class _Reply(Reply):

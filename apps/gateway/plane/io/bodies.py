@@ -1,15 +1,16 @@
-"""Reads request bodies within their limits of size and time; big ones are parsed off the loop."""
+"""Reads request bodies within their limits of size and time; big and packed ones are parsed off the loop."""
 
 import asyncio
 
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.config import GatewayConfig
+from apps.gateway.plane.core.packed import read_coding, unpack
 from apps.gateway.plane.core.request import Call, estimate_prompt_tokens, parse_call
 from apps.gateway.plane.io.asked import Asked
 
 
 class BodyReader:
-    """`big_bodies` bounds how many big bodies are parsed at once."""
+    """`big_bodies` bounds how many big or packed bodies are parsed at once."""
 
     def __init__(self, config: GatewayConfig, big_bodies: asyncio.Semaphore) -> None:
         self._config = config
@@ -26,10 +27,7 @@ class BodyReader:
     async def read_call(self, asked: Asked) -> Call:
         """The parsed call. Raises CallerGone, or CallError 400, 408, 413, 415."""
         headers, limit = asked.headers, self._config.max_body_bytes
-        if b"content-encoding" in headers:
-            encoding = headers[b"content-encoding"].decode("latin-1").strip().lower()
-            if encoding not in ("", "identity"):
-                raise errors.encoded_body(encoding)
+        coding = read_coding(headers.get(b"content-encoding"))
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > limit:
             raise errors.body_too_large(limit)
@@ -38,14 +36,16 @@ class BodyReader:
                 body = await asked.body(limit)
         except TimeoutError:
             raise errors.body_too_slow(self._config.body_timeout_s) from None
-        if len(body) < self._config.big_body_bytes:
+        if coding is None and len(body) < self._config.big_body_bytes:
             return parse_call(asked.path, body)
         async with self._big_bodies:
-            return await asyncio.to_thread(_parse_big_call, asked.path, body)
+            return await asyncio.to_thread(_parse_big_call, asked.path, body, coding, limit)
 
 
-def _parse_big_call(path: str, body: bytes) -> Call:
+def _parse_big_call(path: str, body: bytes, coding: str | None, limit: int) -> Call:
     """Counts the prompt now, so that the body needn't be kept until the end of the call."""
+    if coding is not None:
+        body = unpack(coding, body, limit)
     call = parse_call(path, body)
     call.prompt_tokens = estimate_prompt_tokens(call)
     return call

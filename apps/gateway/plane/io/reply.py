@@ -45,6 +45,8 @@ class Reply(ABC):
             headers.append((b"retry-after", fault.retry_after.encode("latin-1", "replace")))
         if fault.allow is not None:
             headers.append((b"allow", fault.allow.encode()))
+        if fault.accept_encoding is not None:
+            headers.append((b"accept-encoding", fault.accept_encoding.encode()))
         if fault.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         return self.whole(fault.status, fault.body(), tuple(headers))
