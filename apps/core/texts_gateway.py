@@ -11,6 +11,7 @@ GATEWAY: dict[str, Promise] = {
     ),
     "route_off": _("It is switched off."),
     "route_dozes": _("Its replica has just left to sleep; a call calls it back."),
+    "route_sleeps": _("It sleeps until somebody wakes it: its page in the portal does. A call does not."),
     "route_without_replica": _("No replica is ready: it starts, sleeps, failed or was stopped."),
     "standing_takes": _("takes calls"),
     "standing_hot": _("on a card above the temperature limit: passed over while others can serve"),

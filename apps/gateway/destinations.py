@@ -14,7 +14,13 @@ from django.conf import settings
 
 from apps.core import texts
 from apps.gateway.plane.core import errors
-from apps.gateway.plane.core.admission import find_routes, require_active, require_live, require_scope
+from apps.gateway.plane.core.admission import (
+    find_routes,
+    refuse_unready,
+    require_active,
+    require_live,
+    require_scope,
+)
 from apps.gateway.plane.core.choice import NO_PINS, Pins
 from apps.gateway.plane.core.explain import ReplicaWord, RouteWord, Seen, explain
 from apps.gateway.plane.io.config import load_config
@@ -72,7 +78,7 @@ def foretell(viewer: Viewer, asked: Asked, now: datetime) -> dict[str, Any]:
             session=lambda kind: {"header": asked.pins.session, "user": asked.user}.get(kind, key.key_id),
         )
     if refusal is None and not any(word.percent for word in found):
-        refusal = errors.no_backend(asked.model, config.retry_after_s)
+        refusal = refuse_unready(of_model or (), asked.model, config.retry_after_s)
     return _told(viewer, asked, found, refusal, sources)
 
 

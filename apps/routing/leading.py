@@ -25,7 +25,7 @@ log = logging.getLogger("heteroflow.routing")
 def load_routes() -> dict[str, dict[str, tuple[Route, ...]]]:
     """Routes by tenant id and model name, those of the lowest priority number first."""
     replicas, externals = _load_replicas(), _load_externals()
-    dozing = work.dozing_groups()
+    dozing, asleep = work.dozing_groups(), work.sleeping_groups()
     found: dict[str, dict[str, list[Route]]] = defaultdict(dict)
     rows = ModelRoute.objects.filter(group__deleted_at__isnull=True).select_related("tenant", "group")
     for row in rows.order_by("priority", "pk"):
@@ -34,9 +34,10 @@ def load_routes() -> dict[str, dict[str, tuple[Route, ...]]]:
         if not row.active:
             continue
         if row.group_id is None:
-            of_model.append(_build_route(row, externals.get(row.external_id or 0, []), dozing=False))
+            of_model.append(_build_route(row, externals.get(row.external_id or 0, [])))
         else:
-            of_model.append(_build_route(row, replicas.get(row.group_id, []), row.group_id in dozing))
+            to = replicas.get(row.group_id, [])
+            of_model.append(_build_route(row, to, row.group_id in dozing, row.group_id in asleep))
     return {
         tenant: {model: tuple(routes) for model, routes in models.items()} for tenant, models in found.items()
     }
@@ -68,7 +69,9 @@ def _load_externals() -> dict[int, list[Replica]]:
     return found
 
 
-def _build_route(row: ModelRoute, replicas: list[Replica], dozing: bool) -> Route:
+def _build_route(
+    row: ModelRoute, replicas: list[Replica], dozing: bool = False, asleep: bool = False
+) -> Route:
     return Route(
         route_id=row.public_id,
         group_id="" if row.group is None else row.group.public_id,
@@ -78,6 +81,7 @@ def _build_route(row: ModelRoute, replicas: list[Replica], dozing: bool) -> Rout
         balancing=row.balancing,
         replicas=tuple(replicas),
         dozing=dozing,
+        asleep=asleep,
         sticky=row.sticky,
     )
 

@@ -52,6 +52,7 @@ class Replica(msgspec.Struct, frozen=True):
 class Route(msgspec.Struct, frozen=True):
     """One active route of a model name; lowest priority number first, then by weight (GW-03). `dozing`: a
     replica of it has just left the routes to sleep, and is called back if somebody wants it (SLEEP-06).
+    `asleep`: it serves nobody until a person wakes it.
     `sticky`: by what a session's calls stay together (GW-06): "" (nothing), "header", "user" or "key"."""
 
     route_id: str
@@ -62,6 +63,7 @@ class Route(msgspec.Struct, frozen=True):
     balancing: str
     replicas: tuple[Replica, ...] = ()
     dozing: bool = False
+    asleep: bool = False
     sticky: str = ""
 
 

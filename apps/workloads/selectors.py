@@ -272,6 +272,15 @@ def dozing_groups() -> set[int]:
     return set(dozing.values_list("group_id", flat=True))
 
 
+def sleeping_groups() -> set[int]:
+    """Groups that serve nobody until a person wakes them: a replica sleeps and was not asked to wake, and
+    none is on its way."""
+    sleeps = Q(state=State.SLEEPING, desired=Desired.SLEEP)
+    over = Q(state__in=(State.STOPPED, State.STOPPING, State.COMPLETED)) | Q(desired=Desired.STOP)
+    coming = Task.objects.exclude(sleeps | over).values("group")
+    return set(Task.objects.filter(sleeps).exclude(group__in=coming).values_list("group_id", flat=True))
+
+
 @dataclass(frozen=True)
 class Counts:
     """What a tenant has: groups not deleted; replicas and cards that are not stopped for good."""

@@ -30,7 +30,8 @@ __all__ = [
     "transition_many",
 ]
 
-_ROUTED = frozenset({State.RUNNING, State.DRAINING})  # what of a replica stands in the published table
+# What of a replica stands in the published table: where it serves, may be called back, or sleeps.
+_ROUTED = frozenset({State.RUNNING, State.DRAINING, State.SLEEPING})
 _LEAVES = (State.RUNNING, State.DRAINING)
 _TOGETHER = frozenset({Parallelism.PIPELINE_PARALLEL})  # forms whose tasks are nothing without each other
 _CHUNK = 2000  # rows a statement: 2,000 x 16 values stay below SQLite's 32,766

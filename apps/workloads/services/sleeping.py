@@ -340,6 +340,8 @@ def _wish(task: Task, wish: Desired, why: Reason, by: str, now: datetime) -> Non
         version=F("version") + 1,
     )
     note_moments(task, [why], by=by, now=now)
+    if task.state == State.SLEEPING:
+        versions.bump()  # callers are told whether it wakes
 
 
 def _locked(task: Task) -> Task:

@@ -110,6 +110,22 @@ async def test_known_model_without_backend_is_503(tmp_path, routes: tuple) -> No
         assert (record.ending, record.http_status, record.prompt_tokens) == (Ending.NO_BACKEND, 503, 0)
 
 
+@pytest.mark.req("GW-02", "GW-12")
+async def test_of_a_sleeper_no_time_is_told_but_who_can_wake_it(tmp_path) -> None:
+    asleep, starting = make_route(asleep=True), make_route(route_id="mr-b")
+    source = FakeSource(make_table(asleep))
+    async with RunningGateway(source, tmp_path) as gateway:
+        status, answer, headers = await post(gateway, Authorization=f"Bearer {SECRET}")
+        assert (status, answer["error"]["code"], "Retry-After" in headers) == (503, "no_backend", False)
+        assert "asleep" in answer["error"]["message"] and "wake" in answer["error"]["message"]
+        assert "again" not in answer["error"]["message"]
+        source.table = make_table(asleep, starting)  # one of two comes by itself
+        gateway.app._tables.current = source.table
+        status, answer, headers = await post(gateway, Authorization=f"Bearer {SECRET}")
+        assert (status, answer["error"]["code"], headers["Retry-After"]) == (503, "no_backend", "2")
+        assert {record.ending for record in gateway.records()} == {Ending.NO_BACKEND}
+
+
 @pytest.mark.req("GW-02")
 @pytest.mark.parametrize(
     ("body", "param", "code"),

@@ -8,6 +8,7 @@ from django.conf import settings
 from agent.contract.codes import Code, reason
 from agent.contract.messages import RunningReport, TaskSpec
 from agent.contract.states import Desired, Observed, Phase, State
+from apps.core import versions
 from apps.core.errors import Conflict, Refusal
 from apps.fleet.models import Duty, Liveness, Node, Port
 from apps.tenants.models import Tenant, TenantStatus
@@ -74,6 +75,32 @@ def test_from_running_to_sleep_and_back_with_place_card_and_port_kept(life: Life
     assert selectors.ready_replicas() == []
     assert life.report(task, node, Observed.READY, Phase.READY).state == State.RUNNING
     assert len(selectors.ready_replicas()) == 1 and held() == (1, 1) and task.deadline_at is None
+
+
+@pytest.mark.req("SLEEP-04", "GW-02")
+def test_what_callers_are_told_of_sleep_is_published_with_each_step(life: Life) -> None:
+    seen = [versions.read()]
+
+    def published() -> set[int]:
+        seen.append(versions.read())
+        assert seen[-1] > seen[-2], "gateways read the table anew"
+        return selectors.sleeping_groups()
+
+    node = make_node()
+    task = asleep(life, node)
+    assert published() == {task.group_id}
+    sibling = make_task(task.group, rank=1)
+    assert selectors.sleeping_groups() == set(), "it is on its way, and serves without anybody's doing"
+    Task.objects.filter(pk=sibling.pk).update(state=State.STOPPED, desired=Desired.STOP)
+    assert selectors.sleeping_groups() == {task.group_id}
+    Liveness.objects.filter(node=node).update(last_seen_at=NOW - timedelta(hours=1))
+    assert wake(task).did is Did.NOTED
+    assert published() == set(), "asked for while its node is away: it wakes by itself"
+    sleep(fresh(task), LATER)
+    assert published() == {task.group_id}
+    Liveness.objects.filter(node=node).update(last_seen_at=LATER)
+    assert wake(task).did is Did.WAKING
+    assert published() == set()
 
 
 @pytest.mark.req("SLEEP-01")

@@ -49,8 +49,13 @@ def test_weights_and_reserve() -> None:
 
 
 def test_nothing_ready_is_said_as_it_is() -> None:
-    words = tell(route("a"), msgspec.structs.replace(route("b"), dozing=True), route("c", "c1", priority=1))
-    assert [word.code for word in words] == ["route_without_replica", "route_dozes", "route_gets"]
+    dozes, sleeps = (
+        msgspec.structs.replace(route("b"), dozing=True),
+        msgspec.structs.replace(route("s"), asleep=True),
+    )
+    words = tell(route("a"), dozes, sleeps, route("c", "c1", priority=1))
+    codes = ["route_without_replica", "route_dozes", "route_sleeps", "route_gets"]
+    assert [word.code for word in words] == codes
 
 
 def test_each_process_is_heard() -> None:

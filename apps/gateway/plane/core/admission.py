@@ -66,6 +66,14 @@ def find_routes(table: Table, key: Key, model: str) -> tuple[Route, ...]:
     return routes
 
 
+def refuse_unready(routes: tuple[Route, ...], model: str, retry_after_s: int) -> errors.CallError:
+    """What a caller is told of a model without a ready replica: when to come again, or that none will be
+    there unless somebody wakes it (GW-02)."""
+    if routes and all(route.asleep for route in routes):
+        return errors.all_asleep(model)
+    return errors.no_backend(model, retry_after_s)
+
+
 def read_pins(headers: Mapping[bytes, bytes], key: Key) -> Pins:
     """What the headers say of the backend (GW-03, GW-06). `headers`: names in lower case.
 

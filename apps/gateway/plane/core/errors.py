@@ -185,6 +185,15 @@ def no_backend(model: str, retry_after_s: int) -> CallError:
     return CallError(503, text, kind="server_error", code="no_backend", retry_after=str(retry_after_s))
 
 
+def all_asleep(model: str) -> CallError:
+    """Without a time to come again: no time helps (GW-02)."""
+    text = (
+        f"The model `{model[:200]}` is asleep, and a call does not wake it. Whoever manages its service can, "
+        "on its page in the portal or by POST /api/v1/tasks/{id}/wake."
+    )
+    return CallError(503, text, kind="server_error", code="no_backend")
+
+
 def backends_failing(model: str, retry_after_s: int) -> CallError:
     text = (
         f"The replicas of `{model[:200]}` are ready but can not be reached just now, so none is asked. "

@@ -100,10 +100,12 @@ def _word(
         for one in route.replicas
     )
     percent = round(sum(one.percent for one in replicas), 1)
-    if not replicas:
-        code = "route_dozes" if route.dozing else "route_without_replica"
-    else:
+    if replicas:
         code = "route_gets" if percent else "route_gets_none"
+    elif route.dozing:
+        code = "route_dozes"
+    else:
+        code = "route_sleeps" if route.asleep else "route_without_replica"
     return RouteWord(route, percent, code, replicas)
 
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.admission import refuse_unready
 from apps.gateway.plane.core.choice import NO_PINS, Choice, Failure, Pins, Standing, View, choose, judge
 from apps.gateway.plane.core.circuit import WORDS, Circuit, Verdict
 from apps.gateway.plane.core.config import GatewayConfig
@@ -98,7 +99,7 @@ class Choosing:
                 raise errors.upstream_unreachable()
             dozing = [route.group_id for route in routes if route.dozing]
             if not dozing or now() >= until:
-                raise errors.no_backend(call.model, config.retry_after_s)
+                raise refuse_unready(routes, call.model, config.retry_after_s)
             live.hold(dozing)
             try:
                 await self._tables.changed(until - now())
