@@ -119,7 +119,7 @@ class Seen:
     def take(self, line: bytes) -> None:
         if line == b"data: [DONE]\n":
             self.ended = "whole"
-        elif line != b"\n":
+        elif line != b"\n" and not line.startswith(b":"):  # comments say that we still wait
             try:
                 self._take_event(json.loads(line.removeprefix(b"data: ")))
             except (ValueError, LookupError, TypeError):
