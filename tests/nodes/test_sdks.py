@@ -15,7 +15,7 @@ from tests.fakes.tiny_model import ANSWER
 from tests.fakes.vllm.image import ANSWER as VLLM_ANSWER
 from tests.nodes.fleet import CARDS, IMAGE, Fleet
 from tests.nodes.servers import any_server
-from tests.sdks import langchain, node, openai_python
+from tests.sdks import node, openai_python
 from tests.sdks.asked import Asked
 from tests.stack import until
 
@@ -55,6 +55,8 @@ RECORDS = {
 def test_each_client_sees_the_same_and_leaves_one_record_a_call(
     fleet: Fleet, vllm: str, tmp_path: Path
 ) -> None:
+    from tests.sdks import langchain  # here, since it takes a second, which other tests needn't wait for
+
     folder = str(fleet.model.parent)
     cpu = {"image": IMAGE, "gpu_required": 0, "model_path": str(fleet.model)}
     card = {"image": vllm, "gpu_required": 1, "gpu_type": CARDS["two"], "model_path": folder}
