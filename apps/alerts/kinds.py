@@ -31,6 +31,7 @@ KINDS = {
     "loop_failing": Kind(Severity.CRITICAL, lasting=True),
     "loop_late": Kind(Severity.CRITICAL, lasting=True),
     "tasks_waiting": Kind(Severity.WARNING, lasting=True),
+    "route_unserved": Kind(Severity.CRITICAL, lasting=True),
     "usage_behind": Kind(Severity.WARNING, lasting=True),
     "usage_unheard": Kind(Severity.WARNING, lasting=True),
     "runtime_silent": Kind(Severity.CRITICAL, lasting=False),

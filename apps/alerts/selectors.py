@@ -19,6 +19,12 @@ def open_alerts_of(object_ids: Collection[str]) -> dict[str, list[Alert]]:
     return dict(found)
 
 
+def open_objects(codes: Collection[str]) -> set[tuple[str, str]]:
+    """Code and object of each open alert of these codes."""
+    rows = Alert.objects.filter(code__in=codes, closed_at__isnull=True)
+    return set(rows.values_list("code", "object_id"))
+
+
 def count_open() -> dict[str, int]:
     """How many alerts are open, by code."""
     rows = Alert.objects.filter(closed_at__isnull=True).order_by()

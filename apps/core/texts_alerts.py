@@ -17,6 +17,10 @@ ALERTS: dict[str, Promise] = {
         "%(after_s)s s."
     ),
     "tasks_waiting": _("%(tasks)s task(s) have waited for a place for more than %(after_s)s s."),
+    "route_unserved": _(
+        "Route %(route)s of model %(model)s (tenant %(tenant)s) has had no backend for more than %(after_s)s "
+        "s: all %(backends)s are %(reason)s. Its service's page tells why."
+    ),
     "usage_behind": _("Usage on host %(host)s has waited for more than %(after_s)s s to become rows."),
     "usage_unheard": _(
         "Host %(host)s has not said for more than %(after_s)s s whether its usage becomes rows; is its "

@@ -1,4 +1,4 @@
-"""What is wrong now and lasts, as findings for alerts (OPS-09): machines, loops, queue, usage.
+"""What is wrong now and lasts, as findings for alerts (OPS-09): machines, loops, queue, usage, routes.
 
 Owns when a reading is worth an alert. One function a topic, each with the codes that it judges; a topic that
 can't be read judges nothing. Writes no row.
@@ -18,6 +18,7 @@ from apps.core.models import TickRun
 from apps.core.ticks import REGISTRY
 from apps.fleet.models import Card, DoorState, Duty, Liveness
 from apps.fleet.selectors import is_online, silent_before
+from apps.ops import backends
 from apps.recovery.loop import NAME as SWEEP
 from apps.recovery.policy.silence import Heard, judge
 from apps.usage.models import UsageHost
@@ -27,10 +28,12 @@ from apps.workloads.models import Task
 @dataclass(frozen=True)
 class Topic:
     """`read(now, since)`: what holds now. `since`: from when on this loop has been looking without a gap;
-    what is silent only because nobody listened is nobody's fault."""
+    what is silent only because nobody listened is nobody's fault. `holds`: the setting that says for how many
+    seconds a finding must have held without a gap to be worth an alert; "" = it is at once."""
 
     codes: tuple[str, ...]
     read: Callable[[datetime, datetime], list[Found]]
+    holds: str = ""
 
 
 def read_nodes(now: datetime, since: datetime) -> list[Found]:
@@ -131,4 +134,5 @@ TOPICS = (
     Topic(("loop_failing", "loop_late"), read_loops),
     Topic(("tasks_waiting",), read_queue),
     Topic(("usage_behind", "usage_unheard"), read_usage),
+    Topic((backends.CODE,), backends.read_backends, holds="ALERT_ROUTE_UNSERVED_S"),
 )

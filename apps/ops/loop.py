@@ -3,13 +3,14 @@ read leaves its alerts as they are and the others their turn. What is wrong: `co
 """
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from apps.alerts import services
+from apps.alerts.selectors import open_objects
 from apps.core.clock import listening_since
 from apps.core.leases import Held
 from apps.core.models import TickRun
@@ -27,6 +28,8 @@ def watch(lease: Held, now: datetime) -> dict[str, Any]:
     since = _looking_since(now)
     done: dict[str, Any] = {"looking_since": since.isoformat(), "opened": 0, "closed": 0}
     unread: list[str] = []
+    kept = _first_seen()
+    seen: dict[str, str] = {}
     for topic in conditions.TOPICS:
         lease.renew(settings.TICK_LEASE_TTL_S)
         try:
@@ -36,7 +39,19 @@ def watch(lease: Held, now: datetime) -> dict[str, Any]:
         except Exception:
             log.exception("alerts %s could not be judged; they stay as they are", ", ".join(topic.codes))
             unread += topic.codes
+            seen |= {key: at for key, at in kept.items() if key.split()[0] in topic.codes}
             continue
+        if topic.holds:
+            first = {_key(one): kept.get(_key(one), now.isoformat()) for one in found}
+            seen |= first
+            before = now - timedelta(seconds=getattr(settings, topic.holds))
+            present = open_objects(topic.codes)
+            found = [
+                one
+                for one in found
+                if (one.code, one.object_id) in present
+                or max(datetime.fromisoformat(first[_key(one)]), since) <= before
+            ]
         with lease.transaction():
             opened, closed = services.settle_lasting(judged=topic.codes, found=found, now=now)
         done["opened"] += opened
@@ -45,7 +60,20 @@ def watch(lease: Held, now: datetime) -> dict[str, Any]:
         done["closed"] += services.forget_old(now=now)
     if unread:
         done["unread"] = unread
+    if seen:
+        done["first_seen"] = seen
     return done
+
+
+def _key(one: services.Found) -> str:
+    return f"{one.code} {one.object_id}"
+
+
+def _first_seen() -> dict[str, str]:
+    """When what must hold for a while was first found, by code and object; ISO times of the last run."""
+    row = TickRun.objects.filter(name=NAME).first()
+    kept = row.detail.get("first_seen") if row is not None else None
+    return kept if isinstance(kept, dict) else {}
 
 
 def _looking_since(now: datetime) -> datetime:

@@ -349,6 +349,7 @@ USAGE_HOST_KEEP_S = env.float("USAGE_HOST_KEEP_S", default=86400.0)
 ALERT_WATCH_PERIOD_S = env.float("ALERT_WATCH_PERIOD_S", default=10.0)
 ALERT_PENDING_S = env.float("ALERT_PENDING_S", default=600.0)
 ALERT_LOOP_FAILURES = env.int("ALERT_LOOP_FAILURES", default=3)
+ALERT_ROUTE_UNSERVED_S = env.float("ALERT_ROUTE_UNSERVED_S", default=60.0)
 ALERT_USAGE_BEHIND_S = env.float("ALERT_USAGE_BEHIND_S", default=120.0)
 ALERT_QUIET_S = env.float("ALERT_QUIET_S", default=3600.0)  # what happened once is over after so long
 ALERT_KEEP_S = env.float("ALERT_KEEP_S", default=30 * 86400.0)
