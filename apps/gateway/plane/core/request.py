@@ -7,6 +7,7 @@ Only `model` is replaced and usage asked for; every other field stays as the byt
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,6 +23,7 @@ MAX_MODEL_CHARS = 256
 TEXT_BYTES_PER_TOKEN = 4
 _TRACE_PARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _TRACE_STATE = re.compile(rb"[!-~ ]{1,512}")
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 _PROMPT_FIELDS = ("messages", "prompt", "input")
 
 _fields = msgspec.json.Decoder(dict[str, Raw])
@@ -50,6 +52,12 @@ def read_path(target: bytes) -> str:
     if not target.startswith((b"/", b"*")) and b"://" in target:  # the whole address, as to a proxy
         target = b"/" + target.split(b"://", 1)[1].partition(b"/")[2]
     return unquote(target.partition(b"?")[0].decode("latin-1"))
+
+
+@lru_cache(maxsize=256)
+def is_host(value: bytes) -> bool:
+    """Whether a Host header names one host, with or without a port, and nothing else."""
+    return _HOST.fullmatch(value) is not None
 
 
 def parse_call(path: str, body: bytes) -> Call:

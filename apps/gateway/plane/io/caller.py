@@ -13,7 +13,7 @@ import httptools
 
 from apps.core.request_id import carry_on
 from apps.gateway.plane.core import errors
-from apps.gateway.plane.core.request import read_path
+from apps.gateway.plane.core.request import is_host, read_path
 from apps.gateway.plane.io.watch import NEVER
 from apps.gateway.plane.io.wire import WireReply
 
@@ -264,8 +264,9 @@ class Caller(asyncio.Protocol):
         if parser.should_upgrade() or version not in ("1.0", "1.1"):
             self._break(errors.bad_http("it asks for another protocol"))
             raise ValueError
-        if request.modern and b"host" not in headers:
-            self._break(errors.bad_http("it has no Host header"))
+        host = headers.get(b"host")
+        if request.modern if host is None else not is_host(host):
+            self._break(errors.bad_http("it has no Host header that names a host"))
             raise ValueError
         coding = headers.get(b"transfer-encoding")
         if coding is not None and not (request.modern and coding.strip().lower() == b"chunked"):
