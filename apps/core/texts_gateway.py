@@ -13,6 +13,12 @@ GATEWAY: dict[str, Promise] = {
     "route_dozes": _("Its replica has just left to sleep; a call calls it back."),
     "route_sleeps": _("It sleeps until somebody wakes it: its page in the portal does. A call does not."),
     "route_without_replica": _("No replica is ready: it starts, sleeps, failed or was stopped."),
+    "address_any": _("The key may be used from anywhere."),
+    "address_within": _("%(address)s lies in %(networks)s, from where the key may be used."),
+    "address_outside": _("%(address)s lies in none of %(networks)s, from where alone the key may be used."),
+    "address_not_judged": _(
+        "The key may be used from %(networks)s alone; name an address to have it judged."
+    ),
     "standing_takes": _("takes calls"),
     "standing_hot": _("on a card above the temperature limit: passed over while others can serve"),
     "standing_reserve": _("reserve, for its route has weight 0: used when nothing else can serve"),

@@ -14,11 +14,13 @@ from django.conf import settings
 
 from apps.core import texts
 from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.address import find_address, is_within, require_address
 from apps.gateway.plane.core.admission import (
     find_routes,
     refuse_unready,
     require_active,
     require_live,
+    require_pin,
     require_scope,
 )
 from apps.gateway.plane.core.choice import NO_PINS, Pins
@@ -35,13 +37,15 @@ from apps.tenants.scope import Viewer
 
 @dataclass(frozen=True)
 class Asked:
-    """A call as somebody imagines it. Without a `key` it may do everything. `user`: the body's own field."""
+    """A call as somebody imagines it. Without a `key` it may do everything. `user`: the body's own field;
+    `address`: where it comes from, "" = that is not judged."""
 
     tenant: Tenant
     model: str
     key: ApiKey | None = None
     pins: Pins = NO_PINS
     user: str = ""
+    address: str = ""
 
 
 def live_sources(now: datetime) -> list[Source]:
@@ -62,9 +66,10 @@ def foretell(viewer: Viewer, asked: Asked, now: datetime) -> dict[str, Any]:
     refusal: errors.CallError | None = None
     config = load_config()
     try:
-        _require(key, asked.pins, now.timestamp())
+        _require(key, asked.address, now.timestamp())
         table = Table(0, {}, {} if of_model is None else {asked.tenant.public_id: {asked.model: of_model}})
         find_routes(table, key, asked.model)
+        require_pin(key, asked.pins)
     except errors.CallError as fault:
         refusal = fault
     if of_model:
@@ -79,7 +84,8 @@ def foretell(viewer: Viewer, asked: Asked, now: datetime) -> dict[str, Any]:
         )
     if refusal is None and not any(word.percent for word in found):
         refusal = refuse_unready(of_model or (), asked.model, config.retry_after_s)
-    return _told(viewer, asked, found, refusal, sources)
+    told = _told(viewer, asked, found, refusal, sources)
+    return told | {"address": None if asked.key is None else _address(key, asked.address)}
 
 
 def _key_of(asked: Asked) -> Key:
@@ -93,12 +99,26 @@ def _key_of(asked: Asked) -> Key:
     return msgspec.structs.replace(plain, suspended=suspended)
 
 
-def _require(key: Key, pins: Pins, now: float) -> None:
-    """The gateway's own checks of a key, but for the address, which nobody has here. Raises CallError."""
+def _require(key: Key, address: str, now: float) -> None:
+    """The gateway's own checks of a key, in its order. Raises CallError."""
     require_active(require_live(key, now=now))
     require_scope(key, INFERENCE)
-    if (pins.version or pins.backend) and PIN not in key.scopes:
-        raise errors.pin_not_allowed("x-heteroflow-version" if pins.version else "x-heteroflow-backend")
+    if address:
+        require_address(key, find_address(address, b"", ()))
+
+
+def _address(key: Key, address: str) -> dict[str, str]:
+    """What the key's allowed addresses say to this one, for those who may see the key."""
+    networks, seen = key.allowed_networks, find_address(address, b"", ())
+    within = [one for one in networks or () if seen is not None and is_within(seen, (one,))]
+    if networks is None:
+        code = "address_any"
+    elif not address:
+        code = "address_not_judged"
+    else:
+        code = "address_within" if within else "address_outside"
+    shown = ", ".join(within or networks or ())
+    return {"code": code, "text": texts.say(code, {"address": address, "networks": shown})}
 
 
 def _told(

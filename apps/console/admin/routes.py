@@ -25,7 +25,7 @@ from apps.gateway.destinations import Asked, foretell
 from apps.gateway.plane.core.choice import Pins
 from apps.routing import services
 from apps.routing.models import ExternalEngine, GatewayLoad, InferenceEndpoint, ModelRoute
-from apps.tenants.models import Tenant
+from apps.tenants.models import ApiKey, Tenant
 from apps.tenants.scope import Viewer, viewer_of
 from apps.workloads.models import TaskGroup
 
@@ -92,11 +92,35 @@ class RouteTestForm(forms.Form):
     user = forms.CharField(
         label=_("The body's `user`"), max_length=200, required=False, widget=UnfoldAdminTextInputWidget()
     )
+    key = forms.CharField(
+        label=_("Key"),
+        max_length=40,
+        required=False,
+        help_text=_("Its id, such as key-...: as if called with it. Empty: a key that may do everything."),
+        widget=UnfoldAdminTextInputWidget(),
+    )
+    address = forms.GenericIPAddressField(
+        label=_("Address"),
+        required=False,
+        help_text=_("Where the call comes from, judged by the key's allowed addresses."),
+        widget=UnfoldAdminTextInputWidget(),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        if given.get("key") and "tenant" in given:
+            found = ApiKey.objects.filter(tenant=given["tenant"], public_id=given["key"]).first()
+            if found is None:
+                self.add_error("key", _("This tenant has no key with this id."))
+            given["key"] = found
+        return given
 
     def foretell(self, viewer: Viewer, now: datetime) -> dict[str, Any]:
         given = self.cleaned_data
         pins = Pins(given["version"], given["backend"], given["session"])
-        asked = Asked(given["tenant"], given["model"], pins=pins, user=given["user"])
+        asked = Asked(
+            given["tenant"], given["model"], given["key"] or None, pins, given["user"], given["address"]
+        )
         return foretell(viewer, asked, now)
 
 

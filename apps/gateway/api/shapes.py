@@ -13,6 +13,9 @@ class RouteTestQuery(serializers.Serializer[Any]):
     backend = serializers.CharField(max_length=40, required=False, help_text="as x-heteroflow-backend")
     session = serializers.CharField(max_length=200, required=False, help_text="as x-heteroflow-session")
     user = serializers.CharField(max_length=200, required=False, help_text="as the body's `user`")
+    address = serializers.IPAddressField(
+        required=False, help_text="where the call comes from, judged by the key's allowed addresses"
+    )
 
 
 class RouteReasonShape(serializers.Serializer[Any]):
@@ -65,6 +68,9 @@ class RouteTestShape(serializers.Serializer[Any]):
     table_version = serializers.IntegerField()
     gateways = serializers.IntegerField(help_text="processes that were heard lately; 0: judged without them")
     refusal = RouteRefusalShape(allow_null=True, help_text="what the caller would get instead of an answer")
+    address = RouteReasonShape(
+        allow_null=True, help_text="what the key's allowed addresses say; null without a key"
+    )
     routes = TestedRouteShape(many=True)
     others = serializers.IntegerField(help_text="routes of the tenant that are not in your sight")
     others_percent = serializers.FloatField()

@@ -19,7 +19,7 @@ from apps.tenants.selectors import key_by_id
 
 
 class RouteTest(GenericAPIView[Any]):
-    """GET /api/v1/model-routes/test?model=&tenant=&key=&version=&backend=&session=&user="""
+    """GET /api/v1/model-routes/test?model=&tenant=&key=&version=&backend=&session=&user=&address="""
 
     scope = scopes.TENANT
     serializer_class = RouteTestShape
@@ -41,5 +41,5 @@ class RouteTest(GenericAPIView[Any]):
         if key is not None and key.tenant_id != tenant.pk:
             raise NotFound
         pins = Pins(given.get("version", ""), given.get("backend", ""), given.get("session", ""))
-        asked = Asked(tenant, given["model"], key, pins, given.get("user", ""))
+        asked = Asked(tenant, given["model"], key, pins, given.get("user", ""), given.get("address", ""))
         return Response(foretell(viewer, asked, utc_now()))

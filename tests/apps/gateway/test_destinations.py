@@ -116,11 +116,42 @@ def test_what_the_caller_would_be_told_instead(api_client: Clients, tenant: Tena
     assert refused(key=lister.public_id) == (403, "scope_missing")
     assert refused(key=picky.public_id) == (404, "model_not_found")
     assert refused(key=ended.public_id) == (401, "invalid_api_key")
+    assert refused(key=plain.public_id, model="none", **pin) == (
+        404,
+        "model_not_found",
+    )  # the gateway's order
     Task.objects.filter(pk=task.pk).update(phase=Phase.LOADING)
     assert refused() == (503, "no_backend")
     Tenant.objects.filter(pk=tenant.pk).update(status=TenantStatus.SUSPENDED, suspended_reason="unpaid")
     assert refused() == (403, "tenant_suspended")
     assert client.get(URL, {}).status_code == 400
+
+
+@pytest.mark.req("TEN-06")
+def test_where_a_call_comes_from_is_judged_and_explained(
+    api_client: Clients, tenant: Tenant, member: User
+) -> None:
+    serving(tenant, member, 1)
+    limited, _ = factories.make_key(tenant, member, allowed_addresses=["10.0.0.0/8", "2001:db8::/32"])
+    free, _ = factories.make_key(tenant, member)
+
+    def told(**asked: str) -> tuple[str | None, str | None, str]:
+        answer = api_client(member).get(URL, {"model": "tiny", **asked})
+        assert answer.status_code == 200
+        refusal, address = answer.json()["refusal"], answer.json()["address"]
+        return refusal and refusal["code"], address and address["code"], address["text"] if address else ""
+
+    assert told(address="10.1.2.3") == (None, None, "")
+    assert told(key=free.public_id, address="192.0.2.1")[:2] == (None, "address_any")
+    refused, code, text = told(key=limited.public_id, address="192.0.2.1")
+    assert (refused, code) == ("address_not_allowed", "address_outside")
+    assert "192.0.2.1" in text and "10.0.0.0/8, 2001:db8::/32" in text
+    for address, network in (("10.1.2.3", "10.0.0.0/8"), ("::ffff:10.1.2.3", "10.0.0.0/8")):
+        refused, code, text = told(key=limited.public_id, address=address)
+        assert (refused, code) == (None, "address_within") and network in text and "2001" not in text
+    assert told(key=limited.public_id)[:2] == (None, "address_not_judged")
+    wrong = api_client(member).get(URL, {"model": "tiny", "address": "10.0.0.0/8"})
+    assert wrong.status_code == 400 and wrong.json()["errors"][0]["field"] == "address"
 
 
 @pytest.mark.req("TEN-02", "TEN-04")
@@ -173,6 +204,18 @@ def test_the_console_tests_routes_and_shows_backends(tenant: Tenant, member: Use
     assert route.public_id in text and "100.0 %" in text and "has failed lately" in text
     assert "no route of that model" in client.get(tester, {**asked, "model": "none"}).content.decode()
     assert client.get(tester).status_code == 200
+    key, _ = factories.make_key(tenant, member, allowed_addresses=["10.0.0.0/8"])
+    as_called = {**asked, "key": key.public_id, "address": "192.0.2.1"}
+    text = client.get(tester, as_called).content.decode()
+    assert "403 address_not_allowed" in text and "192.0.2.1 lies in none of 10.0.0.0/8" in text
+    assert (
+        "10.1.1.1 lies in 10.0.0.0/8"
+        in client.get(tester, as_called | {"address": "10.1.1.1"}).content.decode()
+    )
+    foreign, _ = factories.make_key()
+    assert (
+        "no key with this id" in client.get(tester, as_called | {"key": foreign.public_id}).content.decode()
+    )
     staff = Client()
     staff.force_login(factories.make_user(is_staff=True))
     assert {staff.get(page).status_code for page in (backends, tester)} == {403}

@@ -83,9 +83,15 @@ def read_pins(headers: Mapping[bytes, bytes], key: Key) -> Pins:
     session = headers.get(SESSION_HEADER, b"")
     if not (version or backend or session):
         return NO_PINS
-    if (version or backend) and PIN not in key.scopes:
-        raise errors.pin_not_allowed((VERSION_HEADER if version else BACKEND_HEADER).decode())
-    return Pins(*(value.decode("latin-1") for value in (version, backend, session)))
+    pins = Pins(*(value.decode("latin-1") for value in (version, backend, session)))
+    require_pin(key, pins)
+    return pins
+
+
+def require_pin(key: Key, pins: Pins) -> None:
+    """Raises CallError 403 for a version or a backend where the key may not choose them."""
+    if (pins.version or pins.backend) and PIN not in key.scopes:
+        raise errors.pin_not_allowed((VERSION_HEADER if pins.version else BACKEND_HEADER).decode())
 
 
 def list_models(table: Table, key: Key) -> list[str]:
