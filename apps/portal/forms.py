@@ -119,12 +119,30 @@ class CreateServiceForm(TenantForm):
             " Several cards are always whole ones."
         ),
     )
+    gpu_type = forms.CharField(
+        label=_("GPU type"), required=False, help_text=_("Such as A800 or RTX 4090. Empty: any card.")
+    )
+    estimated_gpu_memory_mb = forms.IntegerField(
+        label=_("Memory needed"),
+        required=False,
+        help_text=_("MB on its cards. Empty: estimated from the registered model, where its size is known."),
+    )
+    idle_timeout_minutes = forms.IntegerField(
+        label=_("Sleeps after"),
+        required=False,
+        help_text=_(
+            "Minutes without a call, after which it leaves its cards' memory; somebody wakes it then."
+            " Empty or 0: never."
+        ),
+    )
     field_order = ["tenant"]
     paths = {
         "task.image": "image",
         "task.engine": "engine",
         "task.model_path": "model_path",
         "task.gpu_required": "gpu_required",
+        "task.gpu_type": "gpu_type",
+        "task.estimated_gpu_memory_mb": "estimated_gpu_memory_mb",
     }
     own_sentences = {
         "model_path_or_command": _("Choose a model, or type the path of one on the node."),
@@ -188,6 +206,13 @@ class CreateServiceForm(TenantForm):
         model_name = given["model_name"] or filled.get("model_name", "")
         if model_name:
             body["model_name"] = model_name
-        if given["gpu_memory_utilization"] is not None:
-            body["gpu_memory_utilization"] = given["gpu_memory_utilization"]
+        if given["gpu_type"]:
+            body["task"]["gpu_type"] = given["gpu_type"]
+        for name, into in (
+            ("gpu_memory_utilization", body),
+            ("idle_timeout_minutes", body),
+            ("estimated_gpu_memory_mb", body["task"]),
+        ):
+            if given[name] is not None:
+                into[name] = given[name]
         return body

@@ -69,4 +69,7 @@ def body() -> dict[str, Any]:
         "engine": "",
         "gpu_required": "1",
         "gpu_memory_utilization": "",
+        "gpu_type": "",
+        "estimated_gpu_memory_mb": "",
+        "idle_timeout_minutes": "",
     }

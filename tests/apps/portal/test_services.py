@@ -192,9 +192,25 @@ def test_create_makes_the_service_and_shows_its_key_once(
     assert key not in again
 
 
+@pytest.mark.req("SLEEP-06", "SVC-01")
+def test_cards_memory_and_sleep_are_asked_for_as_by_the_api(page: Client, body: dict[str, Any]) -> None:
+    for number in range(2):
+        node = factories.make_node(cards=1, now=utc_now(), last_seen_at=utc_now())
+        node.cards.update(model=("NVIDIA A800-SXM4-80GB", "NVIDIA L40S")[number])
+    typed = {"gpu_type": "A800", "estimated_gpu_memory_mb": "1234", "idle_timeout_minutes": "15"}
+    assert "created" in page.post(CREATE, body | typed).templates[0].name
+    group = TaskGroup.objects.get()
+    task = group.tasks.get()
+    told = (task.gpu_type, task.estimated_gpu_memory_mb, group.idle_timeout_minutes)
+    assert told == ("A800", 1234, 15)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
+        ("estimated_gpu_memory_mb", "0", "Memory needed is 0; it must be from"),
+        ("idle_timeout_minutes", "-1", "Sleeps after is -1; it must be from"),
+        ("gpu_type", "x" * 101, "GPU type"),
         ("image", "no tag", "Image is no tag; an image is written name:tag"),
         ("gpu_required", "-3", "Cards is -3; it must be from 0 to 64."),
         ("gpu_memory_utilization", "101", "GPU memory is 101; it must be from"),
