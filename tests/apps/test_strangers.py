@@ -17,7 +17,7 @@ from agent.contract.messages import CONTRACT_HEADER, CONTRACT_VERSION
 from apps.core import scopes
 from apps.tenants.models import Role
 from tests import factories
-from tests.apps.strangers.estate import Estate, nobodys_id
+from tests.apps.strangers.estate import MARK, Estate, nobodys_id
 from tests.apps.strangers.table import Address, console_addresses, our_addresses
 
 pytestmark = [pytest.mark.django_db, pytest.mark.req("TEN-04")]
@@ -179,18 +179,32 @@ def test_no_list_and_no_page_shows_anothers_things(address, estate, strangers):
     assert estate.picture() == before
 
 
+QUERIES = (
+    "tenant={tenant}&group={group}&task={task}&tenant_id={tenant_id}&search={mark}&q={mark}",
+    # The route test, usage's sums and exports; of pages only usage's own take more than the first.
+    "model={mark}-model&backend={task}&version=v1",
+    "model={mark}-model&key={key}",
+    "tenant={tenant}&model={mark}-model",
+    "member={mark}-owner&model={mark}-model&by=key",
+)
+
+
 @by_template([a for a in WITHOUT_IDS if a.scope == scopes.TENANT])
 def test_naming_anothers_things_in_a_query_shows_no_more(address, estate, strangers):
-    slug, group, task = estate.rows["tenant"].slug, estate.id_of("group"), estate.id_of("task")
-    for user in filter(None, strangers.values()):
-        sent = [slug, group, task, estate.id_of("tenant")]
-        named = "?tenant={}&group={}&task={}&tenant_id={}&search=zebra&q=zebra".format(*sent)
-        unknown = ["lion-lab", nobodys_id("group"), nobodys_id("task"), nobodys_id("tenant")]
-        nobody = "?tenant={}&group={}&task={}&tenant_id={}&search=lions&q=lions".format(*unknown)
-        answer, body, _ = ask(address, user, "GET", [], named)
-        told, told_body, _ = ask(address, user, "GET", [], nobody)
+    kinds = ("group", "task", "key")
+    slug = estate.rows["tenant"].slug
+    theirs = {"tenant": slug, "tenant_id": estate.id_of("tenant"), "mark": MARK}
+    theirs |= {kind: estate.id_of(kind) for kind in kinds}
+    nobodys = {"tenant": "lions-lab", "tenant_id": nobodys_id("tenant"), "mark": "lions"}
+    nobodys |= {kind: nobodys_id(kind) for kind in kinds}
+    asked = [(user, QUERIES[0]) for user in strangers.values() if user is not None]
+    if address.is_api or "usage" in str(address):
+        asked += [(strangers["owner elsewhere"], query) for query in QUERIES[1:]]
+    for user, query in asked:
+        answer, body, _ = ask(address, user, "GET", [], "?" + query.format(**theirs))
+        told, told_body, _ = ask(address, user, "GET", [], "?" + query.format(**nobodys))
         assert answer.status_code == told.status_code < 500
-        assert plain(body, [*sent, "zebra"]) == plain(told_body, [*unknown, "lions"])
+        assert plain(body, list(theirs.values())) == plain(told_body, list(nobodys.values()))
 
 
 # What another node sends about a task that it does not hold, by address; {task} is the task's id.
