@@ -12,6 +12,7 @@ import msgspec
 _STRING = re.compile(rb'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*+')
 _NAMES = (b"content", b"text", b"reasoning_content", b"reasoning")
+MOST_EVENT_BYTES = 64 * 1024
 _ENDS = (b"\n\n", b"\r\n\r\n")
 
 
@@ -49,7 +50,12 @@ class Alike:
 
 def learn(event: bytes, shown: bytes, text: str) -> Alike | None:
     """What is alike about an event with this text, and about `shown`, as which it was passed on."""
-    if not event.startswith(b"data: ") or not event.endswith(_ENDS) or event.count(b"\n") != 2:
+    if (
+        len(event) > MOST_EVENT_BYTES
+        or not event.startswith(b"data: ")
+        or not event.endswith(_ENDS)
+        or event.count(b"\n") != 2
+    ):
         return None
     for name in _NAMES:
         found, passed = _split(event, name), _split(shown, name)

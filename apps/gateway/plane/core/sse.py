@@ -65,6 +65,11 @@ class EventCutter:
         """Whether the line end of the last event may still want its second half."""
         return self._may_owe_lf
 
+    @property
+    def held_bytes(self) -> int:
+        """How much of a half event is kept."""
+        return len(self._buffer)
+
     def take_rest(self) -> bytes | None:
         """The half event that was kept, which whoever takes it puts before the next bytes; None where the end
         of the event before may not be whole."""

@@ -20,6 +20,11 @@ _DONE = b"[DONE]"
 DONE_EVENT = b"data: [DONE]\n\n"
 MOST_LESSONS = 8
 """How often what is alike is learnt in one stream: where events never are, it would be each time."""
+MOST_LOOKS = 16
+"""How often all that is left of one piece is compared with what is alike. Then it is read event by event,
+lest an engine that mixes its events has all of it compared for each."""
+MOST_HELD_BYTES = 1024
+"""Of a half event that is longer the rest is waited for, and it is read for itself."""
 _CONTENT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call")
 
 
@@ -93,11 +98,12 @@ class StreamScanner:
     def feed(self, chunk: bytes) -> bytes:
         """The bytes for the caller that `chunk` completed: whole events, maybe none."""
         out = bytearray()
+        looks = MOST_LOOKS
         while not self.ended:
-            if self._alike is not None:
+            if self._alike is not None and looks:
                 passed, chunk = self._pass_alike(self._alike, chunk)
                 out += passed
-            learning = self._lessons > 0
+            learning = self._lessons > 0 and looks > 0
             try:
                 events = self._cutter.feed(chunk, one=learning)
             except EventTooLong:
@@ -109,11 +115,14 @@ class StreamScanner:
                     break
             if not learning or not events:
                 break
+            looks -= 1
             chunk = b""  # the rest is with the cutter; what was just learnt may hold for it
         return bytes(out)
 
     def _pass_alike(self, alike: Alike, chunk: bytes) -> tuple[bytes, bytes]:
         """What the next events are passed on as, as far as they are like the last one, and what follows."""
+        if chunk and self._cutter.held_bytes > MOST_HELD_BYTES:
+            return b"", chunk  # what is searched already is not searched again with each piece
         kept = self._cutter.take_rest()
         if kept is None:
             return b"", chunk
