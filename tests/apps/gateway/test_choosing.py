@@ -83,6 +83,31 @@ async def test_testers_choose_their_backend_and_nobody_else(
         assert await ask(http, gateway) == (200, "task-a")
 
 
+@pytest.mark.req("GW-03", "TEN-04")
+@pytest.mark.usefixtures("each_shell")
+async def test_answers_name_their_backend_to_testers_alone(
+    engine: MockEngine, http: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    dead = make_route(make_replica(await unused_port(), "task-dead"))
+    second = make_route(make_replica(engine, "task-b"), route_id="mr-b", priority=1)
+    keys = {SECRET: make_key(), "sk-tester": make_key(scopes=DEFAULT_SCOPES | {PIN})}
+    async with RunningGateway(FakeSource(make_table(dead, second, keys=keys)), tmp_path, **QUIET) as gateway:
+
+        async def told(secret: str, **body: object) -> tuple[int, str | None]:
+            headers = {"Authorization": f"Bearer {secret}"}
+            async with http.post(gateway.url + CHAT, json={**BODY, **body}, headers=headers) as answer:
+                await answer.read()
+                return answer.status, answer.headers.get("X-HeteroFlow-Backend")
+
+        assert await told(SECRET) == (200, None)
+        for stream in (False, True):
+            assert await told("sk-tester", stream=stream) == (200, "task-b")
+        engine.plan.status = 500
+        assert await told("sk-tester") == (502, "task-b")
+        gateway.app._tables.current = make_table(dead, keys=keys, version=2)
+        assert await told("sk-tester", model="none") == (404, None)
+
+
 @pytest.mark.req("GW-08", "GW-02")
 async def test_a_dead_replica_costs_three_calls_and_one_a_pause(
     http: aiohttp.ClientSession, engine: MockEngine, tmp_path: Path

@@ -108,4 +108,6 @@ class _Reply(Reply):
     async def _start(self, status: int, headers: Headers) -> None:
         self.started = True
         named = [*headers, (b"x-request-id", self.request_id.encode())]
+        if self.backend:
+            named.append((b"x-heteroflow-backend", self.backend))
         await self._send({"type": "http.response.start", "status": status, "headers": named})

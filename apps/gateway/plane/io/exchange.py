@@ -24,7 +24,7 @@ from apps.gateway.plane.io.settlement import RecordWriter, Settlement
 from apps.gateway.plane.io.upstream import Connection, Unreachable, Upstream
 from apps.gateway.plane.io.waiting import HEARTBEAT, Waiting
 from apps.gateway.plane.io.watch import Watch
-from apps.routing.table import Key
+from apps.routing.table import PIN, Key
 from apps.usage.record import Ending
 
 log = logging.getLogger("heteroflow.gateway")
@@ -163,6 +163,8 @@ class Exchange(Waiting):
         facts = self._facts
         facts.route_id, facts.group_id = choice.route.route_id, choice.route.group_id
         facts.task_id, facts.attempt = choice.replica.task_id, choice.replica.attempt
+        if PIN in self._key.scopes:  # who may name a backend may know which one it was
+            self._reply.backend = choice.replica.task_id.encode()
 
     async def _open(self, choice: Choice, *, fresh: bool) -> None:
         """The response of the replica, its body unread. Raises Unreachable or CallError."""

@@ -17,16 +17,18 @@ STREAM: Headers = (
 
 
 class Reply(ABC):
-    """`started`: a status went out; `ended`: the last byte was handed over. `request_id` goes out, too.
+    """`started`: a status went out; `ended`: the last byte was handed over. `request_id` goes out, too, and
+    `backend`, the id of the backend that was asked, where the caller may know it ("" = says nothing).
 
     What `whole` and `stream` give back must be waited for before more is sent: the caller reads too slowly.
     None = nothing is owed.
     """
 
-    __slots__ = ("ended", "request_id", "started")
+    __slots__ = ("backend", "ended", "request_id", "started")
 
     def __init__(self) -> None:
         self.request_id = "-"
+        self.backend = b""
         self.started = False
         self.ended = False
 

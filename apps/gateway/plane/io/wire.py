@@ -84,11 +84,12 @@ class WireReply(Reply):
 
     def _head(self, status: int, lines: bytes) -> bytes:
         self.started = True
-        return b"%bdate: %b\r\n%bx-request-id: %b\r\n%b\r\n" % (
+        return b"%bdate: %b\r\n%bx-request-id: %b\r\n%b%b\r\n" % (
             _STATUS_LINES[status],
             _date(),
             lines,
             self.request_id.encode(),
+            b"x-heteroflow-backend: %b\r\n" % self.backend if self.backend else b"",
             b"connection: close\r\n" if self._line.closes else b"",
         )
 
