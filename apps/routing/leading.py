@@ -87,14 +87,15 @@ def _build_route(
 
 
 def _build_replica(ready: ReadyReplica) -> Replica:
-    """Catalog engines are started under the group's model name; of anything else it is asked for."""
+    """Catalog engines are started under the group's model name; of anything else, and where somebody's own
+    command starts one, it is asked for (GW-05)."""
     return Replica(
         task_id=ready.task_id,
         attempt=ready.attempt,
         host=str(ready.dial.get("host", "")),
         port=ready.port,
         engine=ready.engine,
-        served_model_name=ready.model_name if ready.engine else "",
+        served_model_name=ready.model_name if ready.engine and not ready.own_command else "",
         engine_key=derive_engine_key(ready.task_id, ready.attempt) if ready.engine else "",
         door=_build_door(ready) if ready.dial.get("kind") == "door" else None,
     )

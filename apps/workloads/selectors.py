@@ -213,7 +213,7 @@ def _sleep_order(task: Task) -> SleepOrder:
 class ReadyReplica:
     """One replica that may get requests. `dial` is how its node said that it is reached;
     `node_secret_sha256` is what the key of the node's door is derived from, `node_skew_s` by how much its
-    clock is ahead of ours."""
+    clock is ahead of ours. `own_command`: somebody's own command starts it and names its model."""
 
     group_id: int
     task_id: str
@@ -224,6 +224,7 @@ class ReadyReplica:
     dial: Mapping[str, Any]
     node_secret_sha256: str = field(repr=False)
     node_skew_s: float = 0.0
+    own_command: bool = False
 
 
 def ready_replicas() -> list[ReadyReplica]:
@@ -255,6 +256,7 @@ def ready_replicas() -> list[ReadyReplica]:
             dial=task.node.dial,
             node_secret_sha256=task.node.secret_sha256,
             node_skew_s=task.node.liveness.door_skew_s if hasattr(task.node, "liveness") else 0.0,
+            own_command=bool(template_of(task).command),
         )
         for task in found
         if task.node is not None and (task.public_id, task.attempt) in first_port

@@ -143,6 +143,16 @@ def test_an_engine_that_nobody_knows_gets_no_key_and_is_asked_for_its_name(tenan
     assert (listed.replicas[0].served_model_name, listed.replicas[0].engine_key) == ("", "")
 
 
+@pytest.mark.req("GW-05")
+def test_an_engine_under_somebodys_own_command_is_asked_for_its_name(tenant: Tenant) -> None:
+    group = factories.make_group(tenant, model_name="tiny", state=State.RUNNING)
+    create_route(group=group, model_name="tiny")
+    make_ready(group, 20001, engine="vllm", command=["/models/x", "--served-model-name", "other"])
+    ((route,),) = published.load_table().routes[tenant.public_id].values()
+    (replica,) = route.replicas
+    assert (replica.engine, replica.served_model_name) == ("vllm", "")
+
+
 @pytest.mark.req("GW-03")
 def test_routes_come_by_priority_and_a_known_model_keeps_an_entry(tenant: Tenant) -> None:
     first, second, third = (factories.make_group(tenant) for _ in range(3))
