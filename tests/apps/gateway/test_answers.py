@@ -262,6 +262,22 @@ async def test_engines_name_is_asked_again_when_too_old(
     assert [seen["model"] for seen in engine.seen] == ["one", "two"]
 
 
+@pytest.mark.req("GW-05")
+async def test_a_call_that_the_engine_does_not_know_takes_its_name_from_no_other(
+    engine: MockEngine, http: aiohttp.ClientSession, tmp_path
+) -> None:
+    """One caller's 404 has the name asked for anew; an engine that does not say it just then serves on."""
+    source = FakeSource(make_table(make_route(make_replica(engine, served_model_name=""))))
+    async with RunningGateway(source, tmp_path) as gateway:
+        statuses = []
+        for status, name in ((200, "one"), (404, "one"), (200, None), (404, None), (200, "two")):
+            engine.plan.status, engine.model = status, name
+            async with http.post(gateway.url + CHAT, json=BODY) as response:
+                statuses.append(response.status)
+    assert statuses == [200, 404, 200, 404, 200]
+    assert [seen["model"] for seen in engine.seen] == ["one"] * 4 + ["two"]
+
+
 @pytest.mark.req("GW-01")
 async def test_models_lists_only_what_the_key_may_call(
     gateway: RunningGateway, http: aiohttp.ClientSession

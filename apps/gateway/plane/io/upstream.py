@@ -86,8 +86,11 @@ class Upstream:
             raise
 
     def forget_name(self, replica: Replica) -> None:
-        """The engine didn't know its own name of before; ask again next time."""
-        self._names.pop((replica.task_id, replica.attempt), None)
+        """The engine didn't know its own name of before, or the call's address: it is asked again next time.
+        Where it does not say then the name is used on, so that no call takes it from the others (GW-05)."""
+        slot = (replica.task_id, replica.attempt)
+        if (known := self._names.get(slot)) is not None:
+            self._names[slot] = (0.0, known[1])
 
     async def _ask_name(self, replica: Replica) -> str:
         limit_s = self._config.model_name_timeout_s
