@@ -150,6 +150,44 @@ async def test_what_could_be_read_in_two_ways_is_refused_and_ends_the_connection
     assert [body for _, _, body, _ in echo.asked if body == BODY] == []
 
 
+WORDS = [
+    *(
+        b"POST / HTTP/1.1\r\n",
+        b"GET /v1/models HTTP/1.0\r\n",
+        b"Host: x\r\n",
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b" ",
+        b"\x00",
+    ),
+    *(
+        b"Content-Length: 3\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"3\r\nabc\r\n",
+        b"0\r\n\r\n",
+        b"abc",
+        b";",
+    ),
+]
+
+
+@given(st.lists(st.one_of(st.sampled_from(WORDS), st.binary(max_size=20)), max_size=25))
+def test_whatever_comes_is_answered_in_order_and_what_is_refused_is_the_last(pieces: list[bytes]) -> None:
+    async def heard() -> None:
+        caller, wire, echo = connect()
+        for piece in pieces:
+            if not wire.gone:  # a closed socket hears nothing
+                await feed(caller, piece)
+        for _ in pieces:
+            await settle()
+        said = statuses(wire)
+        assert said.count(200) == len(echo.asked) and set(said[:-1]) <= {200}
+        assert said[-1:] in ([], [200]) or ((wire.shut or wire.gone) and 400 <= said[-1] < 500)
+
+    asyncio.run(heard())
+
+
 @pytest.mark.parametrize(
     "flood", [b"X: " + b"y" * 40_000 + b"\r\n", b"".join(b"X-%d: 1\r\n" % number for number in range(200))]
 )
