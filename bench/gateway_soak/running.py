@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import signal
 import sys
 from collections import Counter
@@ -15,8 +16,8 @@ from apps.core.free_ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 ENGINES = 4
-LIMIT_S = 6.0
-"""How long the gateway waits for an engine's next byte."""
+LIMIT_S = float(os.environ.get("SOAK_LIMIT_S") or 6)
+"""How long the gateway waits for an engine's next byte; a machine that stalls so long fails calls itself."""
 # One engine at a time, so that there always are others: how long each fault lasts.
 FAULTS = {"die": 3.0, "hang": LIMIT_S + 2, "reset": 3.0, "garbage": 7.0}
 WELL_S = 3.0
