@@ -13,7 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.gateway.plane.core.config import GatewayConfig
+from apps.gateway.plane.core.stream import DONE_EVENT
+from apps.gateway.plane.io.asked import Asked
 from apps.gateway.plane.io.listener import Listener, bind
+from apps.gateway.plane.io.reply import Reply
+from apps.gateway.plane.io.waiting import HEARTBEAT
 from tests.examples import examples
 from tests.fakes import torture
 from tests.fakes.nginx import front_proxy
@@ -147,6 +151,32 @@ async def test_by_the_front_proxy_no_request_hides_in_another(doors: Doors, seen
         assert len(asked) == len(answered), f"{name}: {asked} of which the proxy knows {answered}"
         if "/v1/hidden" in asked:
             assert len(statuses) == 3, f"{name}: it was no request of its own"
+
+
+class Beating:
+    """Says a heartbeat, and what comes after it once that was heard."""
+
+    def __init__(self) -> None:
+        self.heard = asyncio.Event()
+
+    async def answer(self, asked: Asked, reply: Reply) -> None:
+        await asked.body(100)
+        reply.stream(HEARTBEAT)
+        await self.heard.wait()
+        reply.stream(DONE_EVENT, last=True)
+
+
+async def test_a_heartbeat_gets_through_the_front_proxy_at_once(doors: Doors) -> None:
+    _, listener = await listen(doors)
+    listener.gateway = beating = Beating()
+    reader, writer = await asyncio.open_connection("127.0.0.1", doors.front, ssl=own_tls())
+    writer.write(torture.by_length(b"2", b"{}"))
+    async with asyncio.timeout(30):
+        await reader.readuntil(HEARTBEAT)
+        beating.heard.set()
+        await reader.readuntil(DONE_EVENT)
+    writer.close()
+    listener.stop()
 
 
 HEADS = st.sampled_from(

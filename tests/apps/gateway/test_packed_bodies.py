@@ -105,7 +105,7 @@ async def test_packed_it_is_capped_too(source: FakeSource, tmp_path: Path) -> No
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_of_a_bomb_no_more_is_made_than_the_cap(coding: str) -> None:
     packer = zlib.compressobj(9, zlib.DEFLATED, 31 if coding == "gzip" else 15)
-    bomb = b"".join(packer.compress(bytes(MIB)) for _ in range(200)) + packer.flush()
+    bomb = b"".join(packer.compress(bytes(MIB)) for _ in range(40)) + packer.flush()
     assert len(bomb) < MIB
     tracemalloc.start()
     try:
