@@ -189,7 +189,21 @@ def test_whatever_comes_is_answered_in_order_and_what_is_refused_is_the_last(pie
 
 
 @pytest.mark.parametrize(
-    "flood", [b"X: " + b"y" * 40_000 + b"\r\n", b"".join(b"X-%d: 1\r\n" % number for number in range(200))]
+    "lines", [b"X: 1\r\n" * 98, b"".join(b"X-%d: 1\r\n" % number for number in range(98))]
+)
+async def test_a_hundred_lines_are_taken_and_one_more_is_not(lines: bytes) -> None:
+    for more, expected in ((b"", 200), (b"X: 2\r\n", 431)):
+        caller, wire, _ = connect()
+        await feed(caller, LINE + b"Content-Length: 0\r\n" + lines + more + b"\r\n")
+        assert statuses(wire) == [expected]
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        b"X: " + b"y" * 40_000 + b"\r\n",
+        b"".join(b"X-%d: 1\r\n" % number for number in range(200)),
+    ],
 )
 async def test_too_much_of_a_head_is_431(flood: bytes) -> None:
     caller, wire, echo = connect()

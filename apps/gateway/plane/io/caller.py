@@ -123,6 +123,7 @@ class Caller(asyncio.Protocol):
         "_parser",
         "_paused",
         "_reading",
+        "_repeated",
         "_surely_short",
         "_target",
         "_task",
@@ -145,7 +146,7 @@ class Caller(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
         self._broken: errors.CallError | None = None
         self._target = b""
-        self._head_bytes = 0
+        self._head_bytes = self._repeated = 0
         self._surely_short = False
         self._heading = self._full = self._paused = self._lingers = self.lost = False
         self.due = NEVER
@@ -233,6 +234,7 @@ class Caller(asyncio.Protocol):
             raise ValueError
         self._reading = Request(self)
         self._heading = True
+        self._repeated = 0
         self._target = b""
 
     def on_url(self, target: bytes) -> None:
@@ -248,10 +250,11 @@ class Caller(asyncio.Protocol):
                 self._break(errors.bad_http(f"more than one {name.decode('latin-1')} header"))
                 raise ValueError
             value = headers[name] + b", " + value
-        if len(headers) >= config.head_lines:
+            self._repeated += 1
+        headers[name] = value
+        if len(headers) + self._repeated > config.head_lines:
             self._break(errors.head_too_large(config.head_lines, "lines"))
             raise ValueError
-        headers[name] = value
 
     def on_headers_complete(self) -> None:
         request = self._reading
