@@ -18,8 +18,9 @@ ROOT = Path(__file__).parents[2]
 ENGINES = 4
 LIMIT_S = float(os.environ.get("SOAK_LIMIT_S") or 6)
 """How long the gateway waits for an engine's next byte; a machine that stalls so long fails calls itself."""
-# One engine at a time, so that there always are others: how long each fault lasts.
-FAULTS = {"die": 3.0, "hang": LIMIT_S + 2, "reset": 3.0, "garbage": 7.0}
+# One engine at a time, so that there always are others. How long each fault lasts: above the 5 s for which an
+# engine that fails is passed over, so that calls try it in between.
+FAULTS = {"die": 7.0, "hang": LIMIT_S + 2, "reset": 7.0, "garbage": 7.0}
 WELL_S = 3.0
 
 
@@ -54,7 +55,7 @@ class Engine:
         self._process.stdin.write(f"{mode}\n".encode())
 
     async def kill(self) -> None:
-        if self._process is not None:
+        if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
 
