@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import select
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -201,6 +202,9 @@ async def test_what_an_engine_says_between_two_calls_is_the_answer_to_neither(
         engine.shutdown(socket.SHUT_WR)
     else:
         engine.sendall(said)
+    there = select.poll()
+    there.register(connection._transport.get_extra_info("socket").fileno(), select.POLLIN | select.POLLRDHUP)
+    assert there.poll(30_000), "it has come, and the loop has not run since"
     assert pool.take() is None
     assert not pool.prune()
 
