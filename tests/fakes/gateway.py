@@ -16,6 +16,7 @@ import uvicorn
 
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.io.app import GatewayApp
+from apps.gateway.plane.io.connection import Unreachable
 from apps.gateway.plane.io.journal import Journal
 from apps.gateway.plane.io.listener import Listener, bind
 from apps.routing.load import Load
@@ -137,7 +138,8 @@ class _Server(uvicorn.Server):
 
 
 class RunningGateway:
-    """One started gateway; `records()` reads what it has written so far. `shell`: "bare" or "asgi"."""
+    """One started gateway; `records()` reads what it has written so far. `shell`: "bare", "asgi", or "warm":
+    "bare" with connections to all replicas before the first call."""
 
     shell = "bare"
 
@@ -165,8 +167,17 @@ class RunningGateway:
         await self.app.startup()
         sock = bind("127.0.0.1", 0)
         self.port = sock.getsockname()[1]
-        await (self._listen(sock) if self.shell == "bare" else self._serve_asgi(sock))
+        await (self._serve_asgi(sock) if self.shell == "asgi" else self._listen(sock))
+        if self.shell == "warm":
+            await self._connect()
         return self
+
+    async def _connect(self) -> None:
+        upstream, table = self.app._parts.upstream, self.app._tables.current
+        for models in () if table is None else table.routes.values():
+            for replica in (one for routes in models.values() for route in routes for one in route.replicas):
+                with contextlib.suppress(Unreachable):
+                    upstream._pool(replica).park(await upstream.connect(replica))
 
     async def _listen(self, sock: socket.socket) -> None:
         self.listener = Listener(self.app, self.config)
@@ -187,7 +198,7 @@ class RunningGateway:
 
     async def __aexit__(self, *_: object) -> None:
         await self.app.shutdown()
-        if self.shell == "bare":
+        if self.shell != "asgi":
             self.listener.stop()
             return
         self._server.should_exit = True

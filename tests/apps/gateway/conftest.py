@@ -10,9 +10,10 @@ from tests.fakes.gateway import SECRET, FakeSource, RunningGateway, make_replica
 from tests.fakes.mock_engine import MockEngine
 
 
-@pytest.fixture(params=["bare", "asgi"])
+@pytest.fixture(params=["warm", "asgi"])
 def each_shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The contract of the gateway holds whichever shell it is served by."""
+    """The contract of the gateway holds whichever shell it is served by, and with a task for each call or
+    without: a call on a connection that is kept has none until something is out of the ordinary."""
     monkeypatch.setattr(RunningGateway, "shell", request.param)
     return str(request.param)
 

@@ -90,6 +90,28 @@ def test_split_at_many_places_it_is_the_same(how: str, cuts: list[int]) -> None:
     assert asyncio.run(heard()) == BODY
 
 
+async def test_an_answer_with_a_head_as_before_is_as_whole_as_any() -> None:
+    for body in (BODY, b"x", BODY * 9):
+        response = said(b"Content-Length: %d\r\n" % len(body), body)
+        connection, wire, pool = await begin()
+        for _ in range(3):  # read, learnt, known
+            assert await hear(connection, [response]) == body
+            assert (connection.status, connection.content_type) == (200, b"text/event-stream")
+            connection.close()
+            assert pool.take() is connection and not wire.gone
+            connection.send(b"POST / HTTP/1.1\r\n\r\n", b"{}")
+        # Another length, and then what is no like answer.
+        assert await hear(connection, [said(b"Content-Length: 2\r\n", b"{}")]) == b"{}"
+        connection.close()
+        connection.send(b"POST / HTTP/1.1\r\n\r\n", b"{}")
+        assert await hear(connection, [WHOLE[:70], WHOLE[70:]]) == BODY
+        connection.close()
+        connection.send(b"POST / HTTP/1.1\r\n\r\n", b"{}")
+        assert await hear(connection, [response + b"HTTP/1.1 200 OK\r\n"]) == body
+        connection.close()
+        assert wire.gone  # it said more than was asked
+
+
 async def test_a_body_without_length_ends_with_its_connection_and_is_not_kept() -> None:
     connection, _, pool = await begin()
     assert await hear(connection, [said(b"", BODY)], then_ends=True) == BODY

@@ -179,7 +179,7 @@ async def asked_once() -> AsyncIterator[tuple[Pool, Connection, socket.socket]]:
         pool = Pool(make_replica(server.getsockname()[1]), GatewayConfig())
         connection = await pool.connect()
         engine, _ = server.accept()
-    connection.post(CHAT, b"", b"{}")
+    connection.post(CHAT, "req-1", b"", b"{}")
     with engine:
         engine.sendall(WHOLE)
         await connection.head()

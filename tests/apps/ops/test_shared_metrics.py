@@ -32,7 +32,7 @@ metric_slots.share(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
 """
 GATEWAY = (
     "from apps.gateway.plane.io import meters; meters.count_turned_away(401)\n"
-    "meters.enter('m'); meters.flush()\n"
+    "meters.note_in_flight({'m': 1})\n"
 )
 API = "from apps.core import request_metrics; request_metrics.REQUESTS.labels('GET', 'x', '2xx').inc()\n"
 

@@ -10,7 +10,7 @@ import re
 import msgspec
 
 _STRING = re.compile(rb'(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
-_PLAIN = re.compile(rb'[^"\\\x00-\x1f]*+')
+_SPECIAL = b'"\\' + bytes(range(0x20))
 _NAMES = (b"content", b"text", b"reasoning_content", b"reasoning")
 MOST_EVENT_BYTES = 64 * 1024
 _ENDS = (b"\n\n", b"\r\n\r\n")
@@ -34,18 +34,30 @@ class Alike:
         if not data.startswith(head):
             return (b"", 0, data) if head.startswith(data) else None
         parts = data.split(tail)
-        rest, size = parts.pop(), len(head)
+        rest = parts.pop()
+        texts = [part.removeprefix(head) for part in parts]
+        joined = b"".join(texts)
+        taken = len(joined) + len(parts) * (len(head) + len(tail))
+        if parts and taken + len(rest) == len(data) and len(joined.translate(None, _SPECIAL)) == len(joined):
+            return self._show(texts), len(texts) - texts.count(b""), rest
+        return self._cut_carefully(data, parts, rest)
+
+    def _cut_carefully(self, data: bytes, parts: list[bytes], rest: bytes) -> tuple[bytes, int, bytes] | None:
+        """Where one of the texts has an escape in it, or one of the events is no like one."""
+        head, size = self._head, len(self._head)
         texts = [part[size:] for part in parts if part.startswith(head)]
         if len(texts) < len(parts):
             first = next(at for at, part in enumerate(parts) if not part.startswith(head))
-            rest = tail.join([*parts[first:], rest])
+            rest = self._tail.join([*parts[first:], rest])
             del texts[first:]
         if not texts:
             return b"", 0, data
-        if not _are_strings(texts):
+        if not all(_STRING.fullmatch(text) for text in texts):
             return None
-        out = self._head_shown + self._between_shown.join(texts) + self._tail_shown
-        return out, len(texts) - texts.count(b""), rest
+        return self._show(texts), len(texts) - texts.count(b""), rest
+
+    def _show(self, texts: list[bytes]) -> bytes:
+        return b"%b%b%b" % (self._head_shown, self._between_shown.join(texts), self._tail_shown)
 
 
 def learn(event: bytes, shown: bytes, text: str) -> Alike | None:
@@ -78,7 +90,3 @@ def _split(event: bytes, name: bytes) -> tuple[bytes, bytes, bytes] | None:
     if event[end : end + 1] != b'"':
         return None
     return event[:begin], event[begin:end], event[end:]
-
-
-def _are_strings(texts: list[bytes]) -> bool:
-    return bool(_PLAIN.fullmatch(b"".join(texts))) or all(_STRING.fullmatch(text) for text in texts)

@@ -6,6 +6,7 @@ Pure: bytes in, bytes out. An engine's 5xx text is never passed on, since it may
 import re
 from collections.abc import Iterable
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.request import estimate_text_tokens
 from apps.gateway.plane.core.stream import is_aborted
 from apps.gateway.plane.core.told import read_error_object, upstream_reported
-from apps.gateway.plane.core.usage import Usage, decode_usage, parse_usage
+from apps.gateway.plane.core.usage import Usage, decode_usage, parse_usage, read_counts
 
 MAX_MESSAGE_CHARS = 2000
 MAX_RETRY_AFTER_S = 86_400
@@ -33,12 +34,25 @@ class _Choice(msgspec.Struct):
     finish_reason: Any = None
 
 
-class _Told(msgspec.Struct):
-    """What the gateway looks at in an answer; unknown fields are skipped unread."""
+class _End(msgspec.Struct):
+    """How a choice ended; its text is skipped unread."""
 
+    finish_reason: str | None = None
+
+
+class _Counts(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: dict[str, Any] | None = None
+
+
+class _Told(msgspec.Struct):
+    """What the gateway looks at in an answer; unknown fields are skipped unread. An answer without `usage` is
+    read as an odd one: its text must be counted."""
+
+    usage: _Counts
     model: str | None = None
-    choices: list[_Choice] | None = None
-    usage: dict[str, Any] | None = None
+    choices: list[_End] | None = None
     error: Raw | UnsetType = UNSET
 
 
@@ -69,11 +83,16 @@ def read_answer(body: bytes, model: str) -> Answer:
         raise errors.upstream_unreadable("is not a JSON object") from None
     if told.error is not UNSET and bytes(told.error) != b"null":
         raise upstream_reported(body)
-    usage = None if told.usage is None else parse_usage(told.usage)
-    text_bytes = _count_text(told.choices or ())
+    for choice in told.choices or ():
+        if choice.finish_reason == "abort":
+            raise errors.upstream_aborted()
+    counts = told.usage
+    usage = read_counts(counts.prompt_tokens, counts.completion_tokens, counts.prompt_tokens_details)
+    if usage is None:
+        return _read_odd_answer(body, model)
     if told.model is not None and told.model != model:
         body = _rename(body, told.model, model)
-    return Answer(body, usage, estimate_text_tokens(text_bytes))
+    return Answer(body, usage, 0)
 
 
 def _read_odd_answer(body: bytes, model: str) -> Answer:
@@ -95,12 +114,22 @@ def _read_odd_answer(body: bytes, model: str) -> Answer:
 def _rename(body: bytes, name: str, model: str) -> bytes:
     """The same bytes with another model name. Where only one field of all is called so it is cut out, else
     the object is taken apart and put together again."""
+    if body.count(b'"model"') == 1:
+        was, becomes = _fields_of_model(name, model)
+        if was in body:
+            return body.replace(was, becomes, 1)
     found = _MODEL.search(body)
     if found is not None and body.count(b'"model"') == 1 and found[1] == _encoder.encode(name):
         return b"%b%b%b" % (body[: found.start(1)], _encoder.encode(model), body[found.end(1) :])
     fields = _fields.decode(body)
     fields["model"] = Raw(_encoder.encode(model))
     return _encoder.encode(fields)
+
+
+@lru_cache(maxsize=1024)
+def _fields_of_model(name: str, model: str) -> tuple[bytes, bytes]:
+    """The field as most engines write it, with its name of the model and with the caller's."""
+    return b'"model":%b' % _encoder.encode(name), b'"model":%b' % _encoder.encode(model)
 
 
 def read_upstream_error(

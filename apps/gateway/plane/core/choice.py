@@ -119,6 +119,11 @@ def choose(
     weights, then the route's balancing. `session` names the session for a route's kind of stickiness, "" =
     there is none. Moves on `view.turns`.
     """
+    if len(routes) == 1 and not (tried or view.circuits or view.hot or pins.version or pins.backend):
+        route = routes[0]
+        if not route.sticky and route.balancing == "least_connections":  # nearly every call
+            least = _least_busy(route.replicas, view)
+            return None if least is None else Choice(route, least)
     if tried or pins.version or pins.backend or _is_any_marked(routes, view):
         level = _best_level(routes, view, now, tried, pins)
     else:
@@ -218,12 +223,25 @@ def _pick_replica(route: Route, replicas: list[Replica], view: View, now: float)
     if counts is None:
         # least_connections, whatever name this version doesn't know, and engine_aware while an engine is
         # silent: what is known of some can't be compared with what is not known of another.
-        in_flight = view.in_flight
-        counts = [in_flight.get(replica.task_id, 0) for replica in replicas]
+        return _least_busy(replicas, view) or replicas[0]
     least = min(counts)
     if counts.count(least) == 1:
         return replicas[counts.index(least)]
     return rng.choice([one for one, count in zip(replicas, counts, strict=True) if count == least])
+
+
+def _least_busy(replicas: Sequence[Replica], view: View) -> Replica | None:
+    """The one with the fewest calls of this process, of several by lot; None where each has all it may."""
+    in_flight, fewest, found, alike = view.in_flight, view.limit, None, 0
+    for one in replicas:
+        calls = in_flight.get(one.task_id, 0)
+        if calls < fewest:
+            fewest, found, alike = calls, one, 1
+        elif alike and calls == fewest:
+            alike += 1
+            if view.rng.random() * alike < 1:
+                found = one
+    return found
 
 
 def _weigh_all(replicas: list[Replica], view: View, now: float) -> list[float] | None:

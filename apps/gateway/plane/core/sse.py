@@ -75,6 +75,8 @@ class EventCutter:
         of the event before may not be whole."""
         if self._may_owe_lf:
             return None
+        if not self._buffer:
+            return b""
         rest = bytes(self._buffer)
         self._buffer.clear()
         self._searched = 0

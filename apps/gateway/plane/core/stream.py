@@ -102,6 +102,8 @@ class StreamScanner:
         while not self.ended:
             if self._alike is not None and looks:
                 passed, chunk = self._pass_alike(self._alike, chunk)
+                if not chunk:
+                    return bytes(out) + passed if out else passed
                 out += passed
             learning = self._lessons > 0 and looks > 0
             try:
@@ -200,8 +202,17 @@ class StreamScanner:
             if self._hide_usage:
                 return b"" if told is not None and not choices else self._edit(event, data)
         if isinstance(chunk.model, str) and chunk.model != self._model:
-            return self._edit(event, data)
+            return self._rename(event, data, chunk.model)
         return event
+
+    def _rename(self, event: bytes, data: bytes, name: str) -> bytes:
+        """The event with the caller's model name. Where only one field is called so it is cut out, else the
+        object is taken apart and put together again."""
+        if event.count(b'"model"') == 1:
+            field = b'"model":%b' % _encoder.encode(name)
+            if field in event:
+                return event.replace(field, b'"model":%b' % bytes(self._name), 1)
+        return self._edit(event, data)
 
     def _edit(self, event: bytes, data: bytes) -> bytes:
         """The event with the caller's model name and without usage, if that is to be hidden."""

@@ -71,7 +71,13 @@ def parse_usage(value: Any) -> Usage | None:
         if "completion_tokens" in value or "total_tokens" not in value:
             return None
         completion = 0
-    details = value.get("prompt_tokens_details")
+    return read_counts(prompt, completion, value.get("prompt_tokens_details"))
+
+
+def read_counts(prompt: int, completion: int, details: Any) -> Usage | None:
+    """The counts of a `usage` that has both as integers; None where they make no sense."""
+    if not (0 <= prompt <= MAX_TOKENS and 0 <= completion <= MAX_TOKENS):
+        return None
     cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
     return Usage(prompt, completion, min(cached or 0, prompt))
 
@@ -103,29 +109,30 @@ def settle(
         prompt = estimate_prompt() if estimate_prompt is not None else 0
         completion = facts.delivered
         estimated = True
+    # By position, in the order of the record: it is done for every call.
     return UsageEntry(
-        request_id=facts.request_id,
-        started_at=facts.started_at,
-        path=facts.path,
-        ending=ending,
-        http_status=http_status,
-        tenant_id=facts.tenant_id,
-        tenant_slug=facts.tenant_slug,
-        member=facts.member,
-        key_id=facts.key_id,
-        key_prefix=facts.key_prefix,
-        model=_named(facts.model),
-        route_id=facts.route_id,
-        group_id=facts.group_id,
-        task_id=facts.task_id,
-        attempt=facts.attempt,
-        stream=facts.stream,
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        cached_tokens=cached,
-        estimated=estimated,
-        ttft_ms=facts.ttft_ms,
-        duration_ms=duration_ms,
+        facts.request_id,
+        facts.started_at,
+        facts.path,
+        ending,
+        http_status,
+        facts.tenant_id,
+        facts.tenant_slug,
+        facts.member,
+        facts.key_id,
+        facts.key_prefix,
+        _named(facts.model),
+        facts.route_id,
+        facts.group_id,
+        facts.task_id,
+        facts.attempt,
+        facts.stream,
+        prompt,
+        completion,
+        cached,
+        estimated,
+        facts.ttft_ms,
+        duration_ms,
     )
 
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -27,19 +28,21 @@ from apps.gateway.plane.core.admission import (
     require_scope,
 )
 from apps.gateway.plane.core.config import GatewayConfig
-from apps.gateway.plane.core.request import INFERENCE_PATHS, carry_trace
+from apps.gateway.plane.core.request import INFERENCE_PATHS, Call, carry_trace, parse_call
 from apps.gateway.plane.core.usage import CallFacts
 from apps.gateway.plane.io import asgi, meters
 from apps.gateway.plane.io.asked import Asked, CallerGone
 from apps.gateway.plane.io.bodies import BodyReader
 from apps.gateway.plane.io.choosing import Choosing
-from apps.gateway.plane.io.exchange import CLIENT_GONE_STATUS, Exchange, Parts
+from apps.gateway.plane.io.course import CLIENT_GONE_STATUS, Parts
+from apps.gateway.plane.io.exchange import Exchange
 from apps.gateway.plane.io.journal import Journal
 from apps.gateway.plane.io.keys import KeyDirectory, KeyFinder
 from apps.gateway.plane.io.live import LiveCounts
 from apps.gateway.plane.io.probes import Heat, Probes
 from apps.gateway.plane.io.reply import Reply
 from apps.gateway.plane.io.settlement import Settlement
+from apps.gateway.plane.io.straight import Carrier, Head, Straight
 from apps.gateway.plane.io.tables import Tables, TableSource
 from apps.gateway.plane.io.telling import Listener, Teller
 from apps.gateway.plane.io.upstream import Upstream
@@ -101,7 +104,6 @@ class GatewayApp:
         self._teller = Teller(listener, self._tables, choosing, config, clock) if listener else None
         self._telling: asyncio.Task[None] | None = None
         self._bodies = BodyReader(config, self._parts.big_bodies)
-        self._exchanges: dict[asyncio.Task[Any], Exchange] = {}
         self._used_keys: dict[str, float] = {}
         self._tending: asyncio.Task[None] | None = None
         self._stopping = False
@@ -127,17 +129,19 @@ class GatewayApp:
         self._stopping = True
 
     def drained(self) -> bool:
-        return self._stopping and not self._exchanges
+        return self._stopping and not self._running()
 
     async def shutdown(self) -> None:
         """Refuses new calls, lets running ones end for `shutdown_timeout_s`, then ends them."""
         self.drain()
-        if self._exchanges:
-            await asyncio.wait(set(self._exchanges), timeout=self._config.shutdown_timeout_s)
-        for task in list(self._exchanges):
-            self.end(task)
-        if self._exchanges:
-            await asyncio.wait(set(self._exchanges), timeout=self._config.connect_timeout_s)
+        for call in self._running():
+            if isinstance(call, Straight):
+                call.take_task()
+        await asyncio.sleep(0)  # each has begun to wait then
+        await self._wait(self._config.shutdown_timeout_s)
+        for call in self._running():
+            call.stop()
+        await self._wait(self._config.connect_timeout_s)
         for background in (self._tending, self._telling):
             if background is not None:
                 background.cancel()
@@ -148,11 +152,20 @@ class GatewayApp:
         if self._teller is not None:
             await self._teller.leave()
         await self._touch()
-        meters.flush()
+        self._measure()
         self._journal.retry()
         self._journal.close()
         if self._flusher is not None:
             await asyncio.to_thread(self._flusher.stop)
+
+    def _running(self) -> list[Exchange]:
+        return [one for one in self._parts.watch.watched() if isinstance(one, Exchange)]
+
+    async def _wait(self, within_s: float) -> None:
+        """For the running calls to end, at most so long."""
+        tasks = {call.task for call in self._running() if call.task is not None}
+        if tasks:
+            await asyncio.wait(tasks, timeout=within_s)
 
     def in_flight(self) -> dict[str, int]:
         """Calls that run now, by task id; replicas without one are absent."""
@@ -175,6 +188,8 @@ class GatewayApp:
 
     def _measure(self) -> None:
         meters.flush()
+        models = [call.model_in_use for call in self._running()]
+        meters.note_in_flight(Counter(model for model in models if model is not None))
         table = self._tables.current
         meters.note_backends(self._parts.choosing.states())
         meters.note_table(None if table is None else table.version, self._tables.age_s())
@@ -192,6 +207,34 @@ class GatewayApp:
             self._used_keys = {**used, **self._used_keys}
 
     # ---- one request ----
+
+    def begin(self, head: Head, body: bytes, reply: Reply, carrier: Carrier) -> Straight | None:
+        """Begins an ordinary call without a task. None where anything about it is out of the ordinary: then
+        nothing has happened, and `answer` says what there is to say."""
+        table, now = self._tables.current, self._clock()
+        key = None if table is None else table.keys.get(head.digest)
+        if table is None or key is None or self._stopping or key.suspended is not None:
+            return None
+        if (key.expires_at is not None and key.expires_at <= now) or key.allowed_networks is not None:
+            return None
+        if INFERENCE not in key.scopes or len(body) >= self._bodies.ordinary:
+            return None
+        try:
+            call = parse_call(head.path, body)
+            find_routes(table, key, call.model)
+        except errors.CallError:
+            return None
+        choice = self._parts.choosing.enter(call, key)
+        if choice is None:
+            return None
+        self._used_keys[key.key_id] = now
+        reply.request_id = carry_on(head.offered)
+        facts = _facts_of(reply.request_id, now, key, call)
+        settlement = Settlement(self._journal, facts)
+        straight = Straight(self._parts, key, call, settlement, reply, carrier)
+        straight.carried = head.carried
+        straight.begin(choice)
+        return straight
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """As an ASGI app."""
@@ -220,8 +263,9 @@ class GatewayApp:
 
     def end(self, work: "asyncio.Task[Any]") -> None:
         """Ends a call because this process stops; its caller is told so."""
-        if (exchange := self._exchanges.get(work)) is not None:
-            exchange.stopping = True
+        for call in self._running():
+            if call.task is work:
+                call.stopping = True
         work.cancel()
 
     async def _inform(self, asked: Asked, reply: Reply) -> None:
@@ -310,11 +354,22 @@ class GatewayApp:
             raise
         exchange = Exchange(self._parts, key, call, pins, settlement, reply)
         exchange.carried = carry_trace(asked.headers)
-        self._exchanges[exchange.task] = exchange
-        try:
-            await exchange.run()
-        finally:
-            del self._exchanges[exchange.task]
+        await exchange.run()
+
+
+def _facts_of(request_id: str, now: float, key: Key, call: Call) -> CallFacts:
+    return CallFacts(
+        request_id,
+        now,
+        call.path,
+        key.tenant_id,
+        key.tenant_slug,
+        key.member,
+        key.key_id,
+        key.prefix,
+        call.model,
+        stream=call.stream,
+    )
 
 
 async def _handed(owed: Awaitable[None] | None) -> None:

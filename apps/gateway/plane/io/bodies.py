@@ -15,13 +15,13 @@ class BodyReader:
     def __init__(self, config: GatewayConfig, big_bodies: asyncio.Semaphore) -> None:
         self._config = config
         self._big_bodies = big_bodies
-        self._ordinary = min(config.big_body_bytes, config.max_body_bytes + 1)
+        self.ordinary = min(config.big_body_bytes, config.max_body_bytes + 1)
 
     def ready_call(self, asked: Asked) -> Call | None:
         """The call of an ordinary body that is there already, as nearly all are. Raises CallError 400."""
         if b"content-encoding" in asked.headers:
             return None
-        body = asked.ready(self._ordinary)
+        body = asked.ready(self.ordinary)
         return None if body is None else parse_call(asked.path, body)
 
     async def read_call(self, asked: Asked) -> Call:

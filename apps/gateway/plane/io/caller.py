@@ -6,105 +6,31 @@ are bounded in size and time, and nobody is read faster than served. Knows no ke
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httptools
 
 from apps.core.request_id import carry_on
 from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.likeness import Likeness, learn
 from apps.gateway.plane.core.request import is_host, read_path
+from apps.gateway.plane.io.arriving import Request
+from apps.gateway.plane.io.straight import Head, read_head
 from apps.gateway.plane.io.watch import NEVER
 from apps.gateway.plane.io.wire import WireReply
 
 if TYPE_CHECKING:
     from apps.gateway.plane.io.listener import Listener
 
-UNASKED_BYTES = 256 * 1024
-"""As much of a body is taken in before anybody has asked for it."""
 _ONCE = frozenset({b"authorization", b"content-type", b"host"})
 
 
-class Request:
-    """One request as it is read, and the Asked that the gateway gets."""
+class Course(Protocol):
+    """A call that runs without a task, in what its sockets call."""
 
-    __slots__ = (
-        "_caller",
-        "_first",
-        "_rest",
-        "_waiter",
-        "_wanted",
-        "broken",
-        "complete",
-        "headers",
-        "method",
-        "modern",
-        "path",
-        "size",
-        "stays",
-    )
-
-    def __init__(self, caller: "Caller") -> None:
-        self._caller = caller
-        self._first, self._rest = b"", bytearray()
-        self._waiter: asyncio.Future[None] | None = None
-        self._wanted = False
-        self.broken: errors.CallError | None = None
-        self.complete = self.modern = self.stays = False
-        self.headers: dict[bytes, bytes] = {}
-        self.method = self.path = ""
-        self.size = 0
-
-    @property
-    def peer(self) -> str:
-        return self._caller.peer
-
-    @property
-    def flooding(self) -> bool:
-        return not self._wanted and self.size > UNASKED_BYTES
-
-    def add(self, part: bytes) -> None:
-        if self.size:
-            self._rest += part  # a list of parts of two bytes each would be twenty times as large
-        else:
-            self._first = part
-        self.size += len(part)
-        self._go_on()
-
-    def end(self, *, stays: bool) -> None:
-        self.complete, self.stays = True, stays
-        self._go_on()
-
-    def fail(self, fault: errors.CallError) -> None:
-        """Its body will never be whole."""
-        self.broken = fault
-        self._go_on()
-
-    def ready(self, most: int) -> bytes | None:
-        return self._take() if self.complete and self.size < most else None
-
-    async def body(self, limit: int) -> bytes:
-        self._wanted = True
-        if self.modern and not self.complete and self.headers.get(b"expect", b"").lower() == b"100-continue":
-            self._caller.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        while not self.complete and self.broken is None and self.size <= limit:
-            self._caller.read_on()
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        if self.size > limit:
-            self._take()
-            raise errors.body_too_large(limit)
-        if self.broken is not None:
-            raise self.broken
-        return self._take()
-
-    def _take(self) -> bytes:
-        first, rest, self._first, self._rest = self._first, self._rest, b"", bytearray()
-        return first + rest if rest else first
-
-    def _go_on(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def gone(self) -> None:
+        """Its caller has left."""
 
 
 class Caller(asyncio.Protocol):
@@ -113,10 +39,12 @@ class Caller(asyncio.Protocol):
     __slots__ = (
         "_answering",
         "_broken",
+        "_course",
         "_drained",
         "_full",
         "_head_bytes",
         "_heading",
+        "_known",
         "_lingers",
         "_listener",
         "_loop",
@@ -143,6 +71,8 @@ class Caller(asyncio.Protocol):
         self._reading: Request | None = None
         self._answering: tuple[Request, WireReply] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._course: Course | None = None
+        self._known: tuple[Likeness, Request, Head] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._broken: errors.CallError | None = None
         self._target = b""
@@ -168,11 +98,19 @@ class Caller(asyncio.Protocol):
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
         # What was answered may still have its engine's last bytes to read.
-        if self._task is not None and self._answering is not None:
-            self._task.cancel()
+        if self._answering is not None:
+            if self._course is not None:
+                self._course.gone()
+            elif self._task is not None:
+                self._loop.call_soon(
+                    self._task.cancel
+                )  # after its first step: that what it began may be ended
 
     def data_received(self, data: bytes) -> None:
         if self._lingers or self._broken is not None:
+            return
+        calm = self._answering is None and self._reading is None and not self._waiting and not self._full
+        if calm and self._known is not None and self._begin_like(self._known, data):
             return
         before, config = self._place, self._listener.config
         self._surely_short = not self._heading and len(data) <= config.head_bytes
@@ -188,6 +126,8 @@ class Caller(asyncio.Protocol):
             self._head_bytes += len(data)
             if self._head_bytes > config.head_bytes:
                 self._break(errors.head_too_large(config.head_bytes, "bytes"))
+        if calm and self._reading is None and len(self._waiting) == 1:
+            self._learn(data, self._waiting[0])
         self._go_on()
 
     @property
@@ -321,7 +261,7 @@ class Caller(asyncio.Protocol):
             self._transport.resume_reading()
 
     def answered(self) -> None:
-        self._task = None
+        self._task = self._course = None
         answering, self._answering = self._answering, None
         if answering is not None and self._ends_with(answering[0]):
             self._finish()
@@ -358,11 +298,45 @@ class Caller(asyncio.Protocol):
         self.due = NEVER
         reply = WireReply(self, chunks=request.modern, bare=request.method == "HEAD")
         self._answering = request, reply
-        self._task = self._loop.create_task(self._answer(request, reply))
+        gateway = self._listener.gateway
+        if request.complete and (head := read_head(request)) is not None:
+            body = request.seen()
+            if (course := gateway.begin(head, body, reply, self)) is not None:
+                self._course = course if self._task is None else None
+                return
+        self._task = self._loop.create_task(self._answered(gateway.answer(request, reply), reply))
 
-    async def _answer(self, request: Request, reply: WireReply) -> None:
+    def _learn(self, data: bytes, request: Request) -> None:
+        """A request that came alone and at once: the next one may be just like it."""
+        head = read_head(request) if request.complete and request.stays and request.modern else None
+        likeness = None if head is None else learn(data)
+        self._known = None if head is None or likeness is None else (likeness, request, head)
+
+    def _begin_like(self, known: tuple[Likeness, Request, Head], data: bytes) -> bool:
+        """Begins the call of a request with the same head as the one before; False = it has another, or must
+        be read like any."""
+        likeness, request, head = known
+        body = likeness.body(data)
+        if body is None or self._listener.draining:
+            return False
+        reply = WireReply(self, chunks=True, bare=False)
+        self._answering = request, reply
+        course = self._listener.gateway.begin(head, body, reply, self)
+        if course is None:
+            self._answering = None
+            return False
+        self._course = course if self._task is None else None
+        self.due = NEVER
+        return True
+
+    def carry(self, work: Coroutine[Any, Any, None], reply: WireReply) -> None:
+        """The call goes on in a task."""
+        self._course = None
+        self._task = self._loop.create_task(self._answered(work, reply))
+
+    async def _answered(self, work: Coroutine[Any, Any, None], reply: WireReply) -> None:
         try:
-            await self._listener.gateway.answer(request, reply)
+            await work
         finally:
             if not reply.ended:  # cancelled, or its caller reads nothing: what was begun can't be ended well
                 self.abort()

@@ -9,6 +9,7 @@ and what a call or a question to an earlier one brings in late is dropped.
 """
 
 import asyncio
+import functools
 import random
 import time
 from collections import Counter
@@ -61,14 +62,10 @@ class Choosing:
         this call, which get it no second time (GW-10). None = none can be had."""
         now, view = time.monotonic(), self._view
         view.circuits = circuits = self._circuits.get(key.tenant_id, _NONE)
-        choice = choose(
-            self._routes(call, key),
-            view,
-            now,
-            tried=tried,
-            pins=pins,
-            session=lambda kind: _session(kind, call, key, pins),
-        )
+        routes, session = self._routes(call, key), None
+        if any(route.sticky for route in routes):
+            session = functools.partial(_session, call=call, key=key, pins=pins)
+        choice = choose(routes, view, now, tried=tried, pins=pins, session=session)
         if choice is None:
             return None
         choice.tenant_id = key.tenant_id

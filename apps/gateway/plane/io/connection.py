@@ -7,11 +7,12 @@ taken. Knows nothing of models, keys or events. Whatever isn't HTTP ends the con
 import asyncio
 import select
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import httptools
 
 from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.likeness import Likeness, learn
 
 if TYPE_CHECKING:
     from apps.gateway.plane.io.pool import Pool
@@ -23,12 +24,23 @@ Take = Callable[[bytes], Awaitable[None] | None]
 """Takes a piece of a body; where it gives something to wait for, the next piece comes after that."""
 
 
+Known = tuple[Likeness, bytes, bytes | None]
+"""The head of an answer 200 that was read before, its content type and its Retry-After."""
+
+
 class Unreachable(Exception):
     """The connection failed before any byte of a response. `refused`: it never came about."""
 
     def __init__(self, *, refused: bool) -> None:
         super().__init__("refused" if refused else "closed")
         self.refused = refused
+
+
+class Follower(Protocol):
+    """Who looks at each thing that comes as it comes, instead of waiting for it."""
+
+    def came(self) -> None:
+        """Bytes of the answer, its end or a fault. Takes what there is by `head`, `whole`, `taken`."""
 
 
 class Connection(asyncio.Protocol):
@@ -59,6 +71,7 @@ class Connection(asyncio.Protocol):
         "_unread",
         "_waiter",
         "content_type",
+        "follower",
         "idle_since",
         "on_body",
         "retry_after",
@@ -77,22 +90,19 @@ class Connection(asyncio.Protocol):
         self._unread: select.poll | None = None
         self._waiter: asyncio.Future[Awaitable[None] | None] | None = None
         self._take: Take | None = None
+        self.follower: Follower | None = None
         self._lost = self._paused = self.reused = False
         self._idle = True
         self.idle_since = 0.0
+        self._fault: Exception | None = None
+        self.retry_after: bytes | None = None
         self._reset()
 
     def _reset(self) -> None:
-        self._begun = self._headed = self._ended = self._enough = self._keep = False
-        self._fault: Exception | None = None
-        self._head_bytes = self._held_bytes = 0
-        self._forget_head()
-
-    def _forget_head(self) -> None:
-        self._framed = False
-        self.status = 0
-        self.content_type = b""
-        self.retry_after: bytes | None = None
+        self._begun = self._headed = self._ended = self._enough = self._keep = self._framed = False
+        self._fault = None
+        self._head_bytes = self._held_bytes = self.status = 0
+        self.content_type, self.retry_after = b"", None
 
     # ---- for whoever asks ----
 
@@ -106,10 +116,11 @@ class Connection(asyncio.Protocol):
         that would be taken for the answer to the next request."""
         return self._unread is not None and bool(self._unread.poll(0))
 
-    def post(self, path: str, headers: bytes, body: bytes) -> None:
-        """Begins a request with a JSON body; `headers` are whole further lines."""
+    def post(self, path: str, request_id: str, carried: bytes, body: bytes) -> None:
+        """Begins a request with a JSON body; `carried` are whole further lines."""
         head = self._pool.head("POST", path)
-        self.send(b"%b%bContent-Length: %d\r\n\r\n" % (head, headers, len(body)), body)
+        lines = b"%bX-Request-ID: %b\r\n%bContent-Length: %d\r\n\r\n"
+        self.send(lines % (head, request_id.encode(), carried, len(body)), body)
 
     def send(self, head: bytes, body: bytes) -> None:
         """Begins a request; `head` with its blank line."""
@@ -132,8 +143,25 @@ class Connection(asyncio.Protocol):
             raise self._fault
 
     def whole(self) -> bytes | None:
-        """The body, if all of it is there already."""
-        return self._gather() if self._ended and not self._enough else None
+        """The body, if all of it is there and nothing was taken yet."""
+        if not self._ended or self._enough:
+            return None
+        pieces = self._pieces
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def taken(self) -> bytes:
+        """What has come of the body since it was last taken."""
+        return self._gather() if self._pieces else b""
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will come: it has ended, well or not."""
+        return self._ended or self._fault is not None
+
+    @property
+    def full(self) -> bool:
+        """It holds as much as it may without that it is taken, or is broken."""
+        return self._held_bytes > MOST_HELD_BYTES or self._fault is not None
 
     async def pump(self, take: Take) -> None:
         """Hands the body over as it comes, until its end or `stop`.
@@ -172,7 +200,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Must follow each `send`. A response that was not read to its end takes its connection with it, so
         that the engine stops at once (GW-09)."""
-        self._take = self._waiter = None
+        self._take = self._waiter = self.follower = None
         self._pieces.clear()
         good = self._ended and self._keep and not self.closed
         if self._transport is None or not good or self._transport.get_write_buffer_size():
@@ -218,6 +246,13 @@ class Connection(asyncio.Protocol):
             self._keep = False
             self.abort()
             return
+        if not self._begun and self._pool.known is not None and self._know(self._pool.known, data):
+            if self.follower is not None:
+                self.follower.came()
+            else:
+                self._tell()
+            return
+        whole = not self._begun
         self._begun = True
         self._held_bytes += len(data)
         try:
@@ -228,7 +263,25 @@ class Connection(asyncio.Protocol):
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:
                 self._break(errors.upstream_unreadable("has a head that is too long"))
+        if whole and self._ended and self._keep and self.status == 200:
+            self._learn(data)
         self._tell()
+
+    def _learn(self, data: bytes) -> None:
+        """An answer that came whole: the head of the next one may be the same."""
+        if (likeness := learn(data)) is not None:
+            self._pool.known = likeness, self.content_type, self.retry_after
+
+    def _know(self, known: Known, data: bytes) -> bool:
+        """Takes a whole answer whose head was read before without reading it again."""
+        body = known[0].body(data)
+        if not body:
+            return False
+        _, self.content_type, self.retry_after = known
+        self._begun = self._framed = self._headed = self._ended = self._keep = True
+        self.status = 200
+        self._pieces.append(body)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
@@ -252,6 +305,9 @@ class Connection(asyncio.Protocol):
 
     def _tell(self) -> None:
         """Gives what has come to whoever waits for it."""
+        if self.follower is not None:
+            self.follower.came()
+            return
         if self._take is None:
             if self._headed or self._fault is not None:
                 self._wake(None)
@@ -303,4 +359,5 @@ class Connection(asyncio.Protocol):
             # Right only in here: asked later it always says no.
             self._keep = self._parser.should_keep_alive()
         else:
-            self._forget_head()  # 1xx: the response is still to come
+            self._framed, self.status = False, 0  # 1xx: the response is still to come
+            self.content_type, self.retry_after = b"", None

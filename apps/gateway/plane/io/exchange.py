@@ -8,90 +8,33 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 
-import msgspec
-
 from apps.gateway.plane.core import errors
-from apps.gateway.plane.core.answer import Answer, read_answer, read_upstream_error, rejects_usage_option
-from apps.gateway.plane.core.blame import ending_of, failure_of
-from apps.gateway.plane.core.choice import Choice, Failure, Pins
-from apps.gateway.plane.core.config import GatewayConfig
-from apps.gateway.plane.core.request import Call, build_upstream_body, estimate_prompt_tokens
+from apps.gateway.plane.core.answer import Answer, read_answer, rejects_usage_option
+from apps.gateway.plane.core.blame import ending_of
+from apps.gateway.plane.core.choice import Choice, Failure
+from apps.gateway.plane.core.request import build_upstream_body
 from apps.gateway.plane.core.stream import StreamScanner
 from apps.gateway.plane.io import meters
-from apps.gateway.plane.io.choosing import Choosing
-from apps.gateway.plane.io.reply import Reply
-from apps.gateway.plane.io.settlement import RecordWriter, Settlement
-from apps.gateway.plane.io.upstream import Connection, Unreachable, Upstream
-from apps.gateway.plane.io.waiting import HEARTBEAT, Waiting
-from apps.gateway.plane.io.watch import Watch
-from apps.routing.table import PIN, Key
+from apps.gateway.plane.io.course import CLIENT_GONE_STATUS, Course
+from apps.gateway.plane.io.upstream import Connection, Unreachable
+from apps.gateway.plane.io.waiting import HEARTBEAT
 from apps.usage.record import Ending
 
 log = logging.getLogger("heteroflow.gateway")
 MAX_ERROR_BYTES = 64 * 1024
-CLIENT_GONE_STATUS = 499
 
 
-class Parts(msgspec.Struct, frozen=True):
-    """What all calls of a gateway share."""
+class Exchange(Course):
+    """`run` answers the caller, in a task of its own. Cancel that when the caller is gone; set `stopping`
+    first when the gateway itself ends the call.
 
-    config: GatewayConfig
-    upstream: Upstream
-    choosing: Choosing
-    journal: RecordWriter
-    big_bodies: asyncio.Semaphore
-    watch: Watch
+    Some of it may have been done before (straight.py): a replica chosen, asked, part of its stream passed on.
+    """
 
-
-class Exchange(Waiting):
-    """`run` answers the caller, in the task that made it. Cancel that when the caller is gone; set `stopping`
-    first when the gateway itself ends the call. `carried`: whole header lines that go on to the engine."""
-
-    __slots__ = (
-        "_call",
-        "_facts",
-        "_key",
-        "_late",
-        "_length",
-        "_parts",
-        "_pieces",
-        "_pins",
-        "_reply",
-        "_response",
-        "_scanner",
-        "_served_name",
-        "_settlement",
-        "carried",
-        "stopping",
-        "task",
-    )
-
-    def __init__(
-        self, parts: Parts, key: Key, call: Call, pins: Pins, settlement: Settlement, reply: Reply
-    ) -> None:
-        super().__init__(parts.config)
-        self._parts = parts
-        self._key = key
-        self._call = call
-        self._pins = pins
-        self._settlement = settlement
-        self._facts = settlement.facts
-        self._reply = reply
-        self._response: Connection | None = None
-        self._scanner: StreamScanner | None = None
-        self._served_name = call.model
-        self._pieces: list[bytes] = []
-        self._length = 0
-        self._late = False
-        self.stopping = False
-        self.carried = b""
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a call runs in a task")
-        self.task = task
-        settlement.estimate_prompt = lambda: estimate_prompt_tokens(call)
+    __slots__ = ()
 
     async def run(self) -> None:
+        self.task = asyncio.current_task()
         self._parts.watch.add(self)
         try:
             try:
@@ -121,11 +64,14 @@ class Exchange(Waiting):
         choosing = self._parts.choosing
         tried: set[str] = set()
         for _ in range(self._parts.config.backend_tries):
-            asked = (self._call, self._key, self._pins, tried)
-            choice = choosing.enter(*asked) or await choosing.find(*asked)
-            meters.enter(self._call.model)
+            choice = self._choice
+            if choice is None:
+                asked = (self._call, self._key, self._pins, tried)
+                choice = choosing.enter(*asked) or await choosing.find(*asked)
+                self._enter(choice)
             try:
-                self._note(choice)
+                if self._late:  # handed over for this
+                    raise asyncio.CancelledError
                 await self._open(choice, fresh=bool(tried))
                 if self._call.prompt_tokens is not None:
                     self._call.fields.clear()  # megabytes that a long stream needn't hold
@@ -148,28 +94,16 @@ class Exchange(Waiting):
                 raise
             finally:
                 self._close()
-                choosing.leave(choice)
-                meters.leave(self._call.model)
+                self._leave(choice)
         raise errors.upstream_unreachable()
-
-    def _blame(self, choice: Choice, fault: errors.CallError | None) -> None:
-        """Tells of a fault that is the replica's own (GW-08)."""
-        kind = failure_of(fault)
-        if kind is not None:
-            self._parts.choosing.failed(choice, kind)
-
-    def _note(self, choice: Choice) -> None:
-        """The record names the backend that was tried last."""
-        facts = self._facts
-        facts.route_id, facts.group_id = choice.route.route_id, choice.route.group_id
-        facts.task_id, facts.attempt = choice.replica.task_id, choice.replica.attempt
-        if PIN in self._key.scopes:  # who may name a backend may know which one it was
-            self._reply.backend = choice.replica.task_id.encode()
 
     async def _open(self, choice: Choice, *, fresh: bool) -> None:
         """The response of the replica, its body unread. Raises Unreachable or CallError."""
         replica = choice.replica
-        self._expect("answer", self._parts.config.first_byte_timeout_s)
+        if self._scanner is not None:
+            return
+        if self._response is None:
+            self._expect("answer", self._parts.config.first_byte_timeout_s)
         self._served_name = replica.served_model_name or await self._parts.upstream.served_name(replica)
         response = await self._post(choice, ask_usage=True, fresh=fresh)
         if response.status in (400, 422) and self._call.stream and not self._call.wants_usage:
@@ -184,11 +118,13 @@ class Exchange(Waiting):
     async def _post(self, choice: Choice, *, ask_usage: bool, fresh: bool) -> Connection:
         upstream, replica = self._parts.upstream, choice.replica
         body = build_upstream_body(self._call, self._served_name, ask_usage=ask_usage)
-        headers = b"X-Request-ID: %b\r\n%b" % (self._facts.request_id.encode(), self.carried)
-        response = None if fresh else upstream.kept(replica)
+        asked = (self._call.path, self._facts.request_id, self.carried, body)
+        response = self._response
+        if response is None and not fresh:
+            self._response = response = upstream.kept(replica)
+            if response is not None:
+                response.post(*asked)
         if response is not None:
-            self._response = response
-            response.post(self._call.path, headers, body)
             try:
                 await response.head()
                 return response
@@ -197,15 +133,9 @@ class Exchange(Waiting):
                 # replica: where no byte came back it is sent once more on a new one.
                 self._close()
         self._response = response = await upstream.connect(replica)
-        response.post(self._call.path, headers, body)
+        response.post(*asked)
         await response.head()
         return response
-
-    def _close(self) -> None:
-        """A response that was not read to its end closes its connection (GW-09)."""
-        if self._response is not None:
-            self._response.close()
-            self._response = None
 
     # ---- passing the answer on ----
 
@@ -225,8 +155,9 @@ class Exchange(Waiting):
     async def _pass_whole(self, response: Connection) -> None:
         body = response.whole()
         if body is None:
-            await response.pump(self._gather)
-            body = b"".join(self._pieces)
+            pieces: list[bytes] = []
+            await response.pump(lambda piece: self._gather(pieces, piece))
+            body = b"".join(pieces)
         self._facts.ttft_ms = self._settlement.elapsed_ms()
         small = len(body) < self._parts.config.big_body_bytes
         answer = read_answer(body, self._call.model) if small else await self._parse_big(body)
@@ -236,9 +167,9 @@ class Exchange(Waiting):
         if (owed := self._reply.whole(200, answer.body)) is not None:
             await owed
 
-    def _gather(self, piece: bytes) -> None:
+    def _gather(self, pieces: list[bytes], piece: bytes) -> None:
         config = self._parts.config
-        self._pieces.append(piece)
+        pieces.append(piece)
         self._length += len(piece)
         if self._length > config.max_answer_bytes:
             raise errors.upstream_unreadable(f"is longer than {config.max_answer_bytes} bytes")
@@ -249,11 +180,14 @@ class Exchange(Waiting):
             return await asyncio.to_thread(read_answer, body, self._call.model)
 
     async def _pass_stream(self, response: Connection) -> None:
-        config = self._parts.config
-        scanner = self._scanner = StreamScanner(
-            self._call.model, hide_usage=not self._call.wants_usage, max_event_bytes=config.max_event_bytes
-        )
-        self._expect_event("first event", config.first_byte_timeout_s)
+        scanner = self._scanner
+        if scanner is None:
+            scanner = self._scan()
+        elif scanner.ended:
+            if (owed := self._end_stream(scanner, self._unsent)) is not None:
+                await owed
+        elif self._owed is not None:
+            await self._sent(self._owed)
         try:
             await response.pump(self._pass_events)
         except errors.CallError:
@@ -312,7 +246,8 @@ class Exchange(Waiting):
                 self._response.stop()
         else:
             self._late = True
-            self.task.cancel()
+            if self.task is not None:
+                self.task.cancel()
 
     def _beat(self) -> None:
         """A comment between two whole events, where nothing else is under way to the caller. No word of the
@@ -345,17 +280,6 @@ class Exchange(Waiting):
 
     # ---- endings other than a whole answer ----
 
-    def _refusal(self, response: Connection, body: bytes) -> errors.CallError:
-        meters.count_upstream(f"status_{response.status // 100}xx")
-        return read_upstream_error(
-            response.status,
-            body,
-            retry_after=response.retry_after,
-            served_name=self._served_name,
-            model=self._call.model,
-            retry_after_s=self._parts.config.retry_after_s,
-        )
-
     async def _time_out(self) -> None:
         self._late = False
         what, limit_s = self._waiting_for
@@ -383,11 +307,3 @@ class Exchange(Waiting):
         if owed is not None:
             self._expect_caller()
             await owed
-
-    def _settle(self, ending: Ending, http_status: int) -> None:
-        if self._scanner is not None:
-            self._facts.usage, self._facts.delivered = self._scanner.usage, self._scanner.pieces
-        self._settlement.settle(ending, http_status)
-
-    def _sent_status(self, otherwise: int) -> int:
-        return 200 if self._reply.started else otherwise

@@ -52,24 +52,32 @@ class Journal:
 
     def append(self, entry: UsageEntry) -> bool:
         """Writes one record; False when it had to wait in memory (already logged)."""
-        self._waiting.append(_encoder.encode(entry) + b"\n")
+        line = _encoder.encode(entry) + b"\n"
+        first = not self._waiting
+        if first and self._try(line):
+            return True
+        self._waiting.append(line)
         if len(self._waiting) > self._backlog:
             self._waiting.popleft()
             self.lost += 1
             log.error("usage record lost: the backlog of %d records is full", self._backlog)
-        return self.retry()
+        return not first and self.retry()
 
     def retry(self) -> bool:
         """Writes what waits; False when the file still can't be written."""
         while self._waiting:
-            try:
-                self._write(self._waiting[0])
-            except OSError as error:
-                log.error(
-                    "usage records wait: %d, since the usage file fails: %s", self.waiting, error.strerror
-                )
+            if not self._try(self._waiting[0]):
                 return False
             self._waiting.popleft()
+        return True
+
+    def _try(self, line: bytes) -> bool:
+        try:
+            self._write(line)
+        except OSError as error:
+            waiting = self.waiting or 1
+            log.error("usage records wait: %d, since the usage file fails: %s", waiting, error.strerror)
+            return False
         return True
 
     def close(self) -> None:

@@ -19,7 +19,12 @@ class LiveCounts:
             self.asked.add(group_id)
 
     def leave(self, task_id: str, group_id: str) -> None:
-        _lower(self.in_flight, task_id)
+        in_flight = self.in_flight
+        left = in_flight.get(task_id, 0) - 1
+        if left > 0:
+            in_flight[task_id] = left
+        else:
+            in_flight.pop(task_id, None)
         if group_id:
             self.asked.add(group_id)
 

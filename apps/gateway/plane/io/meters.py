@@ -18,6 +18,7 @@ from apps.usage.record import Ending, UsageEntry
 MODELS_MAX = 500
 """As many models get a series of their own; those that come later share `other`."""
 BACKEND_STATES = ("passed_over", "half_open", "open", "hot")
+COUNTED_AT_ONCE = 256
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 CALLS = Counter("heteroflow_gateway_requests", "Calls ended, by ending and status.", ["ending", "status"])
@@ -112,15 +113,28 @@ class _Times:
         self._sums.clear()
 
 
+_uncounted: list[UsageEntry] = []
 _ended: dict[tuple[str, int], int] = {}
 _spent: dict[tuple[str, str], int] = {}
-_flying: dict[str, int] = {}
-_moved: set[str] = set()
+_flying: set[str] = set()
 _first, _duration = _Times(FIRST), _Times(DURATION)
 
 
 def count_call(entry: UsageEntry) -> None:
-    """A call that left a record; `flush` gives it to the metrics."""
+    """A call that left a record; `flush` gives it to the metrics. Many are counted at a time: what is done in
+    one go costs a third of what is done between other things."""
+    _uncounted.append(entry)
+    if len(_uncounted) >= COUNTED_AT_ONCE:
+        _count()
+
+
+def _count() -> None:
+    for entry in _uncounted:
+        _count_one(entry)
+    _uncounted.clear()
+
+
+def _count_one(entry: UsageEntry) -> None:
     ending = (entry.ending.value, entry.http_status)
     _ended[ending] = _ended.get(ending, 0) + 1
     stream = "yes" if entry.stream else "no"
@@ -140,6 +154,7 @@ def count_call(entry: UsageEntry) -> None:
 
 def flush() -> None:
     """Gives the metrics what was counted since: each second, since it costs more than to count."""
+    _count()
     for (ending, status), count in _ended.items():
         _child(CALLS, ending, str(status)).inc(count)
     for (model, kind), count in _spent.items():
@@ -148,11 +163,6 @@ def flush() -> None:
     _spent.clear()
     _first.give()
     _duration.give()
-    for model in _moved:
-        change = _flying.pop(model, 0)
-        if change:
-            _child(IN_FLIGHT, label_of(model)).inc(change)
-    _moved.clear()
 
 
 def count_turned_away(status: int) -> None:
@@ -160,15 +170,18 @@ def count_turned_away(status: int) -> None:
     _child(CALLS, "turned_away", str(status)).inc()
 
 
-def enter(model: str) -> None:
-    """A call goes to a replica; `leave` must follow."""
-    _flying[model] = _flying.get(model, 0) + 1
-    _moved.add(model)
-
-
-def leave(model: str) -> None:
-    _flying[model] = _flying.get(model, 0) - 1
-    _moved.add(model)
+def note_in_flight(calls: Mapping[str, int]) -> None:
+    """Calls at replicas now, by model; models that are not named have none."""
+    for model in _flying - calls.keys():
+        _child(IN_FLIGHT, label_of(model)).set(0)
+    labels: dict[str, int] = {}
+    for model, count in calls.items():
+        label = label_of(model)
+        labels[label] = labels.get(label, 0) + count
+    for label, count in labels.items():
+        _child(IN_FLIGHT, label).set(count)
+    _flying.clear()
+    _flying.update(calls)
 
 
 def count_upstream(kind: str) -> None:

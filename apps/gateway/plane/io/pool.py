@@ -13,7 +13,7 @@ from functools import lru_cache
 from apps.core.addresses import is_public
 from apps.core.pinning import pinning_context
 from apps.gateway.plane.core.config import GatewayConfig
-from apps.gateway.plane.io.connection import Connection, Unreachable
+from apps.gateway.plane.io.connection import Connection, Known, Unreachable
 from apps.gateway.plane.io.door import pass_door
 from apps.routing.table import Replica
 
@@ -21,7 +21,7 @@ from apps.routing.table import Replica
 class Pool:
     """`replica` is the newest word of the table on it."""
 
-    __slots__ = ("_config", "_heads", "_idle", "_lent", "_loop", "_retired", "replica")
+    __slots__ = ("_config", "_heads", "_idle", "_lent", "_loop", "_retired", "known", "replica")
 
     def __init__(self, replica: Replica, config: GatewayConfig) -> None:
         self.replica = replica
@@ -29,6 +29,7 @@ class Pool:
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._idle: list[Connection] = []
+        self.known: Known | None = None
         self._lent = 0
         self._retired = False
 

@@ -20,6 +20,8 @@ class RecordWriter(Protocol):
 class Settlement:
     """Settles a call exactly once; later attempts do nothing."""
 
+    __slots__ = ("_begun", "_journal", "estimate_prompt", "facts", "settled")
+
     def __init__(self, journal: RecordWriter, facts: CallFacts) -> None:
         self._journal = journal
         self._begun = time.monotonic()

@@ -39,7 +39,10 @@ class Upstream:
 
     def kept(self, replica: Replica) -> Connection | None:
         """A connection that has served before, if there is one. Its caller closes what it gets."""
-        return self._pool(replica).take()
+        pool = self._pools.get((replica.task_id, replica.attempt))
+        if pool is None or pool.replica is not replica:
+            pool = self._pool(replica)
+        return pool.take()
 
     async def connect(self, replica: Replica) -> Connection:
         """A new one. Its caller closes what it gets. Raises Unreachable."""

@@ -34,6 +34,9 @@ class Watch:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._step_s, self._look)
 
+    def watched(self) -> list[Watched]:
+        return list(self._watched)
+
     def drop(self, one: Watched) -> None:
         self._watched.discard(one)
 

@@ -45,14 +45,19 @@ class WireReply(Reply):
     __slots__ = ("_bare", "_chunks", "_line")
 
     def __init__(self, line: Line, *, chunks: bool, bare: bool) -> None:
-        super().__init__()
+        self.request_id, self.backend = "-", b""
+        self.started = self.ended = False
         self._line = line
         self._chunks = chunks
         self._bare = bare
 
     def whole(self, status: int, body: bytes, headers: Headers = JSON) -> Awaitable[None] | None:
-        lines = _JSON_LINES if headers is JSON else _lines(headers)
-        head = self._head(status, b"%bcontent-length: %d\r\n" % (lines, len(body)))
+        if headers is JSON and status == 200 and not (self.backend or self._line.closes):  # nearly all
+            self.started = True
+            head = _heads()[0] % (len(body), self.request_id.encode())
+        else:
+            lines = _JSON_LINES if headers is JSON else _lines(headers)
+            head = self._head(status, b"%bcontent-length: %d\r\n" % (lines, len(body)))
         line = self._line
         self.ended = True
         if self._bare:
@@ -69,8 +74,12 @@ class WireReply(Reply):
         line = self._line
         out = self._frame(body) if body else b""
         if not self.started:
-            framing = b"transfer-encoding: chunked\r\n" if self._chunks else b""
-            out = self._head(200, _STREAM_LINES + framing) + out
+            if self._chunks and not (self.backend or line.closes):  # nearly every stream
+                self.started = True
+                out = b"%bx-request-id: %b\r\n\r\n%b" % (_heads()[1], self.request_id.encode(), out)
+            else:
+                framing = b"transfer-encoding: chunked\r\n" if self._chunks else b""
+                out = self._head(200, _STREAM_LINES + framing) + out
         if last:
             self.ended = True
             line.write(out + b"0\r\n\r\n" if self._chunks else out)
@@ -96,12 +105,27 @@ class WireReply(Reply):
 
 _now = 0
 _told = b""
+_ordinary = b"", b""
 
 
-def _date() -> bytes:
-    """Made once a second."""
-    global _now, _told
+def _look_at_clock() -> None:
+    """What has the date in it is made once a second."""
+    global _now, _told, _ordinary
     now = int(time.time())
     if now != _now:
         _now, _told = now, formatdate(now, usegmt=True).encode()
+        begin = b"%bdate: %b\r\n" % (_STATUS_LINES[200], _told)
+        whole = b"%b%bcontent-length: %%d\r\nx-request-id: %%b\r\n\r\n" % (begin, _JSON_LINES)
+        _ordinary = whole, b"%b%btransfer-encoding: chunked\r\n" % (begin, _STREAM_LINES)
+
+
+def _date() -> bytes:
+    _look_at_clock()
     return _told
+
+
+def _heads() -> tuple[bytes, bytes]:
+    """Of an ordinary whole answer, to be filled in with the length of the body and the request's id, and of a
+    stream up to that id."""
+    _look_at_clock()
+    return _ordinary
