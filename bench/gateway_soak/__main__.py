@@ -56,6 +56,8 @@ async def soak(folder: Path) -> list[str]:
             held_mb.append(memory_mb(stack.gateway.pid))
             show(timedelta(seconds=round(DURATION_S - until + time.monotonic())), stack, callers, held_mb[-1])
         await calling
+        if faults.done():
+            faults.result()  # an engine did not come back
         faults.cancel()
         said = grown(held_mb[0], held_mb[-1], GROWTH_MB)
         said += await still_under_way(stack.metrics_port)
