@@ -7,11 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.gateway.plane.core.config import GatewayConfig
+from apps.gateway.plane.core.errors import CallError
 from apps.gateway.plane.io.asked import Asked
 from apps.gateway.plane.io.caller import Caller
+from apps.gateway.plane.io.connection import Unreachable
 from apps.gateway.plane.io.listener import Listener
 from apps.gateway.plane.io.reply import Reply
 from apps.gateway.plane.io.straight import Head
+from tests.apps.gateway.test_connection import begin, hear
 from tests.apps.gateway.test_listener import settle, statuses
 from tests.examples import examples
 from tests.fakes.transport import FakeTransport
@@ -99,11 +102,14 @@ REQUESTS = st.builds(
     HEADS,
     BODIES,
 )
+LIKE = st.builds(
+    lambda length, body: b"%bContent-Length: %b\r\n\r\n%b" % (LINE, length, body), LENGTHS, BODIES
+)
 ORDINARY = LINE + b"Content-Length: 2\r\n\r\n{}"
 
 
 @settings(max_examples=examples(800), deadline=None)
-@given(st.lists(st.one_of(st.just(ORDINARY), REQUESTS, REQUESTS.map(lambda said: said[:-1])), max_size=6))
+@given(st.lists(st.one_of(st.just(ORDINARY), LIKE, LIKE.map(lambda said: said[:-1]), REQUESTS), max_size=6))
 def test_whatever_was_learnt_the_same_is_read(pieces: list[bytes]) -> None:
     async def compare() -> None:
         learnt, plain = await read_as(pieces, lets=True), await read_as(pieces, lets=False)
@@ -116,3 +122,51 @@ async def test_an_ordinary_request_goes_straight_each_time() -> None:
     asked, answered, ended, straight = await read_as([ORDINARY] * 4, lets=True)
     assert (asked, answered, ended) == ([("/v1/chat/completions", b"{}")] * 4, [200] * 4, False)
     assert straight == 4
+
+
+SAID = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+ORDINARY_ANSWER = SAID + b"Content-Length: 2\r\n\r\n{}"
+SECOND = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+ANSWERS = st.builds(
+    lambda before, length, body: b"%b%bContent-Length: %b\r\n\r\n%b" % (SAID, before, length, body),
+    st.one_of(st.just(b""), HEADS),
+    LENGTHS,
+    st.sampled_from([b"{}", b"", b"{", b"{}x", b"{}" + SECOND, SECOND, b"{}\r\n"]),
+)
+
+
+async def heard_as(answers: list[list[bytes]], *, learns: bool) -> list[object]:
+    """Each answer on a connection of its own, of one pool: what was read, and whether it may serve again."""
+    found: list[object] = []
+    known = None
+    for pieces in answers:
+        connection, _, pool = await begin()
+        pool.known = known if learns else None
+        try:
+            read: object = await hear(connection, pieces, then_ends=True)
+        except CallError as fault:
+            read = fault.code
+        except Unreachable:
+            read = "unreachable"
+        kept = connection._keep
+        found.append((connection.status, connection.content_type, read, kept))
+        known = pool.known
+    return found
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.just([ORDINARY_ANSWER]),
+            ANSWERS.map(lambda said: [said]),
+            ANSWERS.map(lambda said: [said[:-1], said[-1:]]),
+        ),
+        max_size=5,
+    )
+)
+def test_of_an_engine_too(answers: list[list[bytes]]) -> None:
+    async def compare() -> None:
+        assert await heard_as(answers, learns=True) == await heard_as(answers, learns=False)
+
+    asyncio.run(compare())
