@@ -1,7 +1,6 @@
 """The clients that callers have, against llama.cpp and vLLM in containers: openai for Python and for Node,
 LangChain (GW-01, GW-02, GW-09, GW-12)."""
 
-import dataclasses
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -70,13 +69,9 @@ def test_each_client_sees_the_same_and_leaves_one_record_a_call(
         fleet.await_answer(name)
     until(lambda: embeds(fleet), "the third is published")
 
-    def through_node(asked: Asked, step: str) -> Any:
-        told = {**dataclasses.asdict(asked), "certificate": "", "step": step}
-        return node.run("openai_node.mjs", tmp_path, told, trusting=asked.certificate)
-
     clients: dict[str, Callable[[Asked, str], Any]] = {
         "python": lambda asked, step: getattr(openai_python, step)(asked),
-        "node": through_node,
+        "node": lambda asked, step: node.run(asked, step, tmp_path),
         "langchain": lambda asked, step: getattr(langchain, step)(asked),
     }
     keys = {name: fleet.member.call("POST", "/api/v1/api-keys", {"name": f"sdk-{name}"}) for name in clients}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,17 @@ class Asked:
         """Believes that certificate and nothing else."""
         trust = ssl.create_default_context(cafile=str(self.certificate))
         return httpx2.Client(verify=trust, trust_env=False)
+
+
+def broken(words: Iterator[str]) -> list[str]:
+    """What came of a stream before it failed, and the SDK's own class and code of the failure."""
+    came = ""
+    try:
+        for word in words:
+            came += word
+    except openai.APIError as error:
+        return [came, type(error).__name__, str(error.code)]
+    return [came]
 
 
 def error_of(call: Callable[[], Any]) -> list[Any]:

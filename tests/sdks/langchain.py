@@ -7,7 +7,7 @@ from typing import Any
 from langchain_core.messages import AIMessageChunk
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 
-from tests.sdks.asked import Asked, Talk, error_of
+from tests.sdks.asked import Asked, Talk, broken, error_of
 
 
 def talk(asked: Asked) -> Talk:
@@ -40,6 +40,11 @@ def leave(asked: Asked) -> str:
     text = next(str(part.content) for part in stream if part.content)
     stream.close()  # type: ignore[attr-defined]  # it is a generator, and typed as less
     return text
+
+
+def break_off(asked: Asked) -> list[str]:
+    """Reads a stream whose engine breaks off in the middle."""
+    return broken(str(part.content) for part in chat_of(asked, asked.slow).stream("hi"))
 
 
 def streamed(chat: ChatOpenAI) -> list[Any]:

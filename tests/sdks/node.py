@@ -6,6 +6,7 @@ network; the Node that runs it is Playwright's own.
 """
 
 import base64
+import dataclasses
 import hashlib
 import json
 import subprocess
@@ -17,9 +18,12 @@ from typing import Any
 
 from playwright._impl._driver import compute_driver_executable
 
+from tests.sdks.asked import Asked
+
 VERSION = "7.59.0"
 INTEGRITY = "sha512-wPYKJkLPFEdNJ2tThSg4jE1Ptsv4X3u8g8LIvu0Qz/UIhsKeCzl73rl48PtQsDVrJL/ku0liXOsbyd2TsRsPJw=="
 HERE = Path(__file__).parent
+PROGRAM = HERE / "openai_node.mjs"
 PACKED = HERE / "openai-node.tar.xz"
 # Sources, types, maps and CommonJS are left out, but for the one CommonJS file that Node asks for.
 KEPT = (".mjs", "package.json", "LICENSE", "x509-transport-state.js")
@@ -30,17 +34,18 @@ def node() -> str:
     return str(compute_driver_executable()[0])
 
 
-def run(program: str, folder: Path, asked: dict[str, Any], *, trusting: Path, timeout_s: float = 60) -> Any:
-    """What a program of this folder prints for what it is asked, both JSON; `folder` gets all it needs."""
+def run(asked: Asked, step: str, folder: Path, *, timeout_s: float = 60) -> Any:
+    """What the program prints for a step, JSON in and out; `folder` gets all that it needs."""
     if not (folder / "node_modules").exists():
         with tarfile.open(PACKED) as packed:
             packed.extractall(folder / "node_modules", filter="data")
-    (folder / program).write_text((HERE / program).read_text())
+    (folder / PROGRAM.name).write_text(PROGRAM.read_text())
+    told = {**dataclasses.asdict(asked), "certificate": str(asked.certificate), "step": step}
     ended = subprocess.run(
-        [node(), program],
+        [node(), PROGRAM.name],
         cwd=folder,
-        input=json.dumps(asked),
-        env={"NODE_EXTRA_CA_CERTS": str(trusting)},
+        input=json.dumps(told),
+        env={"NODE_EXTRA_CA_CERTS": str(asked.certificate)},
         capture_output=True,
         text=True,
         timeout=timeout_s,

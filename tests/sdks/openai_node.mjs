@@ -64,4 +64,17 @@ async function leave() {
   return "";
 }
 
-console.log(JSON.stringify(await (asked.step === "talk" ? talk() : leave())));
+async function breakOff() {
+  let came = "";
+  try {
+    const stream = await client(asked.key).chat.completions.create({ model: asked.slow, messages, stream: true });
+    for await (const part of stream) came += part.choices[0]?.delta.content ?? "";
+  } catch (error) {
+    if (!(error instanceof OpenAI.APIError)) throw error;
+    return [came, error.constructor.name, error.code];
+  }
+  return [came];
+}
+
+const steps = { talk, leave, break_off: breakOff };
+console.log(JSON.stringify(await steps[asked.step]()));

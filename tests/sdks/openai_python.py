@@ -6,7 +6,7 @@ from typing import Any
 
 import openai
 
-from tests.sdks.asked import Asked, Talk, error_of
+from tests.sdks.asked import Asked, Talk, broken, error_of
 
 SAY: Any = [{"role": "user", "content": "hi"}]
 
@@ -56,6 +56,13 @@ def leave(asked: Asked) -> str:
         sdk.chat.completions.create(model=asked.slow, messages=SAY, stream=True) as stream,
     ):
         return next(text for part in stream if (text := part.choices[0].delta.content))
+
+
+def break_off(asked: Asked) -> list[str]:
+    """Reads a stream whose engine breaks off in the middle."""
+    with client_of(asked, asked.key) as sdk:
+        stream = sdk.chat.completions.create(model=asked.slow, messages=SAY, stream=True)
+        return broken(part.choices[0].delta.content or "" for part in stream)
 
 
 def client_of(asked: Asked, key: str) -> openai.OpenAI:

@@ -1,13 +1,17 @@
-"""The official openai SDK, sync and async, against the gateway."""
+"""The official openai SDK, sync and async, against the gateway. With engines: tests/nodes/test_sdks.py."""
 
 import asyncio
+from pathlib import Path
 
+import certifi
 import openai
 import pytest
 
 from apps.usage.record import Ending
 from tests.fakes.gateway import MODEL, SECRET, FakeSource, RunningGateway, make_route, make_table
 from tests.fakes.mock_engine import MockEngine
+from tests.sdks import node, openai_python
+from tests.sdks.asked import Asked
 
 pytestmark = pytest.mark.usefixtures("each_shell")
 SAY = [{"role": "user", "content": "hi"}]
@@ -71,3 +75,27 @@ async def test_errors_are_the_sdks_own_classes(source: FakeSource, engine: MockE
         assert none_ready.value.status_code == 503
         await bad.close()
         await good.close()
+
+
+@pytest.mark.req("GW-09")
+async def test_a_stream_that_breaks_off_is_an_error_of_each_sdk(
+    gateway: RunningGateway, engine: MockEngine, tmp_path: Path
+) -> None:
+    from tests.sdks import langchain  # here, since it takes a second, which other tests needn't wait for
+
+    asked = Asked(
+        base_url=f"{gateway.url}/v1",
+        key=SECRET,
+        wrong_key="",
+        models=[],
+        vectors="",
+        away="",
+        slow=MODEL,
+        certificate=Path(certifi.where()),
+    )
+    engine.plan.cut_after = 2
+    for break_off in (openai_python.break_off, langchain.break_off):
+        assert await asyncio.to_thread(break_off, asked) == ["ww", "APIError", "upstream_truncated"]
+    seen = await asyncio.to_thread(node.run, asked, "break_off", tmp_path)
+    assert seen == ["ww", "APIError", "upstream_truncated"]
+    assert [record.ending for record in gateway.records()] == [Ending.UPSTREAM_TRUNCATED] * 3
