@@ -106,6 +106,16 @@ def test_nothing_is_looked_at_again_and_again(
     assert 0 < looked_at < 2 * (MOST_LOOKS + 1) * len(said)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_a_flood_of_blank_lines_is_one_event(end: str) -> None:
+    flood = (event("a") + end * 100_000).encode()
+    (first,) = EventCutter(MIB).feed(flood)
+    assert first == flood
+    out, pieces, _, done, fault = scan([flood, end.encode() * 1000, b"data: [DONE]" + end.encode() * 5])
+    assert (pieces, done, fault) == (1, True, None)
+    assert isinstance(out, bytes) and out.endswith(b"data: [DONE]" + end.encode() * 5)
+
+
 def test_a_longer_one_ends_the_stream_in_words() -> None:
     limit = GatewayConfig().max_event_bytes
     scanner = StreamScanner("mine", hide_usage=True, max_event_bytes=limit)

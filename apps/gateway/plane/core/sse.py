@@ -6,8 +6,9 @@ multi-line data) and nothing of OpenAI. Bytes of an event are never changed here
 
 import re
 
-# A line end, then a blank line's end; atomic, so that CR LF is never read as two line ends.
-_EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)")
+# A line end, then a blank line's end; atomic, so that CR LF is never read as two line ends. Further blank
+# lines go with it: a flood of them is one event.
+_EVENT_END = re.compile(rb"(?>\r\n|\r|\n)(?>\r\n|\r|\n)[\r\n]*+")
 _BOM = b"\xef\xbb\xbf"
 
 

@@ -161,6 +161,8 @@ class StreamScanner:
         return passed
 
     def _look(self, event: bytes) -> bytes:
+        if event[:1] == b":" and event.count(b"\n") == 2 and b"\r" not in event:  # one comment
+            return event
         data = event_data(event)
         if b"id:" in event and event_field(event, b"id") is not None:
             self._numbered = True
