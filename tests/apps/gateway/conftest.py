@@ -33,7 +33,7 @@ def source(engine: MockEngine) -> FakeSource:
 @pytest.fixture
 async def gateway(source: FakeSource, tmp_path: Path) -> AsyncIterator[RunningGateway]:
     async with RunningGateway(
-        source, tmp_path / "usage", shutdown_timeout_s=1.0, tail_timeout_s=0.3
+        source, tmp_path / "usage", shutdown_timeout_s=1.0, tail_timeout_s=0.3, version_poll_s=0.05
     ) as running:
         yield running
 

@@ -194,7 +194,7 @@ async def test_cut_streams_and_silence_count_against_a_replica(
 ) -> None:
     source = FakeSource(make_table(make_route(make_replica(engine))))
     async with RunningGateway(
-        source, tmp_path, first_byte_timeout_s=0.3, circuit_failures=3, **QUIET
+        source, tmp_path, first_byte_timeout_s=0.7, circuit_failures=3, **QUIET
     ) as gateway:
 
         def word() -> tuple[str, int, str]:

@@ -51,7 +51,7 @@ async def test_caller_leaves_a_stream(
             got += await response.content.readany()
         response.close()
     async with steady_clock_of_the_loop() as clock:
-        await until(lambda: engine.closed_at, within_s=60)
+        await until(lambda: engine.closed_at)
         assert clock.now() < 1.0
     await until(lambda: gateway.app.in_flight() == {} and gateway.records())
     (record,) = gateway.records()
@@ -70,8 +70,10 @@ async def test_caller_leaves_before_any_answer(
     await until(lambda: engine.running == 1)
     assert gateway.app.in_flight() == {"task-a": 1}
     asking.cancel()
-    assert await until(lambda: engine.running == 0, within_s=5) < 1.0
-    await until(lambda: gateway.app.in_flight() == {} and gateway.records(), within_s=5)
+    async with steady_clock_of_the_loop() as clock:
+        await until(lambda: engine.running == 0)
+        assert clock.now() < 1.0
+    await until(lambda: gateway.app.in_flight() == {} and gateway.records())
     (record,) = gateway.records()
     assert (record.ending, record.http_status) == (Ending.CLIENT_GONE, 499)
     assert (record.prompt_tokens, record.completion_tokens, record.ttft_ms) == (0, 0, None)
@@ -277,7 +279,7 @@ async def test_silent_engine_is_504(
 
 
 @pytest.mark.req("GW-09")
-@pytest.mark.parametrize("limit", [{"gap_timeout_s": 0.2}, {"total_timeout_s": 0.3}])
+@pytest.mark.parametrize("limit", [{"gap_timeout_s": 0.5}, {"total_timeout_s": 0.7}])
 async def test_engine_that_stops_mid_stream(
     source: FakeSource, engine: MockEngine, http: aiohttp.ClientSession, tmp_path, limit: dict
 ) -> None:

@@ -3,9 +3,6 @@
 import asyncio
 import os
 import random
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,28 +16,11 @@ from apps.core import ticks
 from apps.usage.flusher import flush
 from apps.usage.models import Span, UsageFile, UsageRecord, UsageTotal
 from tests.fakes.gateway import BODY, SECRET, until
+from tests.fakes.gateway_process import gateway_process
 from tests.fakes.mock_engine import MockEngine
 
-ROOT = Path(__file__).parents[3]
-CALLERS, KILLS = 200, 3
+CALLERS, KILLS = 100, 3
 PROMPT, COMPLETION = 21, 3  # as the mock engine tells them of each call
-
-
-@asynccontextmanager
-async def gateway(engine: MockEngine, folder: Path) -> AsyncIterator[int]:
-    """Its port; killed at the end of the block."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.fakes.gateway_process", str(engine.port), str(folder)),
-        cwd=ROOT,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        assert process.stdout is not None
-        yield int(await asyncio.wait_for(process.stdout.readline(), 60))
-    finally:
-        process.kill()
-        await process.wait()
 
 
 @dataclass
@@ -50,9 +30,9 @@ class Calls:
     answered: set[str] = field(default_factory=set)
     cut: int = 0
 
-    async def go_on(self, session: aiohttp.ClientSession, port: int, draw: random.Random) -> None:
+    async def go_on(self, session: aiohttp.ClientSession, url: str, draw: random.Random) -> None:
         """One caller, until the gateway is gone."""
-        url, gone = f"http://127.0.0.1:{port}/v1/chat/completions", False
+        gone = False
         while not gone:
             try:
                 async with session.post(url, json={**BODY, "stream": draw.random() < 0.5}) as response:
@@ -83,8 +63,9 @@ async def test_kills_lose_none_and_double_none(engine: MockEngine, tmp_path: Pat
         connector = aiohttp.TCPConnector(limit=0)
         headers = {"Authorization": f"Bearer {SECRET}"}
         async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
-            async with gateway(engine, tmp_path) as port:
-                callers = [asyncio.create_task(calls.go_on(session, port, draw)) for _ in range(CALLERS)]
+            async with gateway_process(engine.port, tmp_path) as gateway:
+                url = f"{gateway.url}/v1/chat/completions"
+                callers = [asyncio.create_task(calls.go_on(session, url, draw)) for _ in range(CALLERS)]
                 before = await sync_to_async(UsageRecord.objects.count)()
                 while len(calls.answered) < enough:
                     # Another process may not touch the files of a living owner.

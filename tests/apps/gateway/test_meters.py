@@ -27,7 +27,7 @@ async def test_a_call_is_counted_with_its_tokens_and_times(
     await until(lambda: value("requests_total", ending="completed", status="200") == calls + 1)
     assert value("tokens_total", model=MODEL, kind="completion") == tokens + record.completion_tokens > tokens
     assert value("time_to_first_token_seconds_count", stream="yes") == first + 1
-    assert value("in_flight", model=MODEL) == 0
+    await until(lambda: value("in_flight", model=MODEL) == 0)
     await until(lambda: value("table_version") == 1)
 
 
