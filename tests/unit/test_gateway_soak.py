@@ -60,8 +60,8 @@ def test_what_an_engine_did_is_nobody_elses_fault(outcome: str, fate: str, endin
     ],
 )
 def test_any_other_failure_is_told(outcome: str, fate: str) -> None:
-    found = [record(ending) for ending in (Ending.UPSTREAM_ERROR,)]
-    assert complaints([called(outcome)], {f"{ID}.x": fate}, found) == {f"{outcome} (engine: {fate})": 1}
+    said = complaints([called(outcome)], {f"{ID}.x": fate}, [record(Ending.UPSTREAM_ERROR)])
+    assert said == {f"{outcome} (engine: {fate})": 1}
 
 
 def test_a_call_that_never_came_to_an_engine_has_no_excuse() -> None:
