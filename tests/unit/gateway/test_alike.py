@@ -50,10 +50,13 @@ def events(draw: st.DrawFn) -> str:
     return f"data: {text}{draw(ENDS) if draw(st.integers(0, 9)) == 0 else chr(10) * 2}"
 
 
-def scan(pieces: list[bytes], *, hide: bool, lessons: int) -> tuple[object, ...]:
+def scan(pieces: list[bytes], *, hide: bool, lessons: int, together: bool = False) -> tuple[object, ...]:
     scanner = StreamScanner("caller", hide_usage=hide, max_event_bytes=4096)
     scanner._lessons = lessons
-    out = b"".join(scanner.feed(piece) for piece in pieces)
+    if together:
+        out = scanner.feed_all(pieces) if pieces else b""
+    else:
+        out = b"".join(scanner.feed(piece) for piece in pieces)
     out += scanner.close()
     fault = None if scanner.fault is None else scanner.fault.message
     return out, scanner.pieces, scanner.done, fault, scanner.usage
@@ -66,7 +69,21 @@ def test_however_it_is_split_it_is_as_if_each_event_was_read(
     whole = "".join(said).encode()
     edges = [0, *sorted({cut for cut in cuts if cut < len(whole)}), len(whole)]
     pieces = [whole[begin:end] for begin, end in pairwise(edges)]
-    assert scan(pieces, hide=hide, lessons=stream.MOST_LESSONS) == scan([whole], hide=hide, lessons=0)
+    expected = scan([whole], hide=hide, lessons=0)
+    assert scan(pieces, hide=hide, lessons=stream.MOST_LESSONS) == expected
+    assert scan(pieces, hide=hide, lessons=stream.MOST_LESSONS, together=True) == expected
+
+
+@given(st.lists(events(), min_size=1, max_size=25), st.integers(1, 25), st.booleans())
+def test_each_event_in_a_piece_of_its_own_and_many_pieces_at_once(
+    said: list[str], first: int, hide: bool
+) -> None:
+    pieces = [event.encode() for event in said]
+    expected = scan([b"".join(pieces)], hide=hide, lessons=0)
+    assert scan(pieces, hide=hide, lessons=stream.MOST_LESSONS, together=True) == expected
+    scanner = StreamScanner("caller", hide_usage=hide, max_event_bytes=4096)
+    out = b"".join(scanner.feed_all(some) for some in (pieces[:first], pieces[first:]) if some)
+    assert (out + scanner.close(), scanner.pieces, scanner.done) == expected[:3]
 
 
 def test_split_at_every_place_it_is_the_same() -> None:

@@ -36,9 +36,7 @@ class Alike:
         parts = data.split(tail)
         rest = parts.pop()
         texts = [part.removeprefix(head) for part in parts]
-        joined = b"".join(texts)
-        taken = len(joined) + len(parts) * (len(head) + len(tail))
-        if parts and taken + len(rest) == len(data) and len(joined.translate(None, _SPECIAL)) == len(joined):
+        if texts and self._are_texts(texts, len(data) - len(rest)):
             return self._show(texts), len(texts) - texts.count(b""), rest
         return self._cut_carefully(data, parts, rest)
 
@@ -55,6 +53,26 @@ class Alike:
         if not all(_STRING.fullmatch(text) for text in texts):
             return None
         return self._show(texts), len(texts) - texts.count(b""), rest
+
+    def pass_all(self, pieces: list[bytes]) -> tuple[bytes, int] | None:
+        """What the pieces are passed on as, and how many of them have a text, where each is a like event and
+        none has an escape in it; else None."""
+        head, tail = self._head, self._tail
+        texts = [piece.removeprefix(head).removesuffix(tail) for piece in pieces]
+        if not texts or not self._are_texts(texts, sum(map(len, pieces))):
+            return None
+        return self._show(texts), len(texts) - texts.count(b"")
+
+    def ends(self, piece: bytes) -> bool:
+        """Whether a piece ends as a like event does."""
+        return piece.endswith(self._tail)
+
+    def _are_texts(self, texts: list[bytes], size: int) -> bool:
+        """Whether events of this size together are these texts and no more. Had one another beginning or end,
+        it would still stand there, and a text has no quote in it."""
+        joined = b"".join(texts)
+        bare = len(joined) + len(texts) * (len(self._head) + len(self._tail)) == size
+        return bare and len(joined.translate(None, _SPECIAL)) == len(joined)
 
     def _show(self, texts: list[bytes]) -> bytes:
         return b"%b%b%b" % (self._head_shown, self._between_shown.join(texts), self._tail_shown)

@@ -23,13 +23,13 @@ class EventCutter:
     comes back from the next `feed` as the event `b"\\n"`, so that no byte waits for another.
     """
 
-    __slots__ = ("_buffer", "_limit", "_may_owe_lf", "_searched")
+    __slots__ = ("_buffer", "_has_cr", "_limit", "_may_owe_lf", "_searched")
 
     def __init__(self, limit: int) -> None:
         self._buffer = bytearray()
         self._limit = limit
         self._searched = 0
-        self._may_owe_lf = False
+        self._may_owe_lf = self._has_cr = False
 
     def feed(self, chunk: bytes, *, one: bool = False) -> list[bytes]:
         """The events that `chunk` completed, in order; with `one` only the first, the rest is kept.
@@ -43,11 +43,12 @@ class EventCutter:
                 events.append(b"\n")
                 chunk = chunk[1:]
         buffer = self._buffer
+        self._has_cr = (self._has_cr and bool(buffer)) or b"\r" in chunk
         buffer += chunk
         begin = 0
         search = max(0, self._searched - 3)
-        while match := _EVENT_END.search(buffer, search):
-            end = match.end()
+        find_end = _find_end if self._has_cr else _find_plain_end
+        while end := find_end(buffer, search):
             events.append(bytes(buffer[begin:end]))
             begin = search = end
             if one:
@@ -86,6 +87,20 @@ class EventCutter:
     def rest(self) -> bytes:
         """What came after the last whole event; at the end of a stream it is half an event."""
         return bytes(self._buffer)
+
+
+def _find_end(buffer: bytearray, start: int) -> int:
+    """Where the first event after `start` ends; 0 where none does."""
+    match = _EVENT_END.search(buffer, start)
+    return 0 if match is None else match.end()
+
+
+def _find_plain_end(buffer: bytearray, start: int) -> int:
+    """The same where all line ends are LF, as nearly always."""
+    found = buffer.find(b"\n\n", start)
+    if found < 0:
+        return 0
+    return _find_end(buffer, found) if buffer[found + 2 : found + 3] == b"\n" else found + 2
 
 
 def event_data(event: bytes) -> bytes | None:

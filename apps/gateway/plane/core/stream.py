@@ -121,6 +121,22 @@ class StreamScanner:
             chunk = b""  # the rest is with the cutter; what was just learnt may hold for it
         return bytes(out)
 
+    def feed_all(self, pieces: list[bytes]) -> bytes:
+        """The same with all that has come, as it came: most engines send each event in a piece of its own."""
+        out, rest = self.feed(pieces[0]), pieces[1:]
+        alike, cutter = self._alike, self._cutter
+        if self.ended or not rest:
+            return out
+        if alike is not None and not (cutter.held_bytes or cutter.may_owe_lf):
+            end = len(rest)
+            while end and not alike.ends(rest[end - 1]):
+                end -= 1
+            if (passed := alike.pass_all(rest[:end])) is not None:
+                out += passed[0]
+                self.pieces += passed[1]
+                rest = rest[end:]
+        return out + self.feed(b"".join(rest)) if rest else out
+
     def _pass_alike(self, alike: Alike, chunk: bytes) -> tuple[bytes, bytes]:
         """What the next events are passed on as, as far as they are like the last one, and what follows."""
         if chunk and self._cutter.held_bytes > MOST_HELD_BYTES:

@@ -149,9 +149,11 @@ class Connection(asyncio.Protocol):
         pieces = self._pieces
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def taken(self) -> bytes:
-        """What has come of the body since it was last taken."""
-        return self._gather() if self._pieces else b""
+    def taken(self) -> list[bytes]:
+        """What has come of the body since it was last taken, in the pieces that it came in."""
+        pieces = self._pieces.copy()
+        self._forget_pieces()
+        return pieces
 
     @property
     def over(self) -> bool:
@@ -226,12 +228,15 @@ class Connection(asyncio.Protocol):
     def _gather(self) -> bytes:
         pieces = self._pieces
         gathered = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
+        self._forget_pieces()
+        return gathered
+
+    def _forget_pieces(self) -> None:
+        self._pieces.clear()
         self._held_bytes = 0
         if self._paused and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
-        return gathered
 
     # ---- from the socket ----
 

@@ -93,7 +93,7 @@ class Straight(Exchange):
             return
         try:
             if scanner is not None:
-                self._follow(response, scanner)
+                self._follow(response, scanner, response.taken())
             elif response.status != 200:
                 if response.over or response.status >= 200:
                     self._hand_over()
@@ -156,18 +156,17 @@ class Straight(Exchange):
         self._release()
 
     def _begin_stream(self, response: Connection) -> None:
-        chunk = response.taken()
-        if not chunk:  # its first event may be long in coming
+        pieces = response.taken()
+        if not pieces:  # its first event may be long in coming
             self._hand_over()
             return
         self._succeed()
-        self._follow(response, self._scan(), chunk)
+        self._follow(response, self._scan(), pieces)
 
-    def _follow(self, response: Connection, scanner: StreamScanner, chunk: bytes = b"") -> None:
+    def _follow(self, response: Connection, scanner: StreamScanner, pieces: list[bytes]) -> None:
         """Passes on what has come of the stream."""
         if not scanner.ended:
-            chunk = chunk or response.taken()
-            out = scanner.feed(chunk) if chunk else b""
+            out = scanner.feed_all(pieces) if pieces else b""
             if self._facts.ttft_ms is None and scanner.pieces:
                 self._facts.ttft_ms = self._settlement.elapsed_ms()
             if scanner.fault is not None:
