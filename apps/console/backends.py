@@ -15,7 +15,7 @@ from agent.contract.states import State
 from apps.core import texts
 from apps.gateway.destinations import live_sources, told_of
 from apps.routing.heat import hot_replicas
-from apps.routing.load import Source
+from apps.routing.load import BackendWord, Source, words_of
 from apps.routing.models import ExternalEngine
 from apps.workloads.models import Task
 
@@ -71,8 +71,9 @@ def _external(engine: ExternalEngine, sources: list[Source]) -> dict[str, Any]:
 
 
 def _seen(task_id: str, sources: list[Source]) -> dict[str, Any]:
-    words = [source.load.backends.get(task_id) for source in sources]
-    states = Counter("closed" if word is None else word.state for word in words)
+    words = words_of(sources, task_id)
+    states = Counter(word.state for word in words)
+    states["closed"] += len(sources) - len(words)  # who says nothing of it holds nothing against it
     told = told_of(task_id, sources)
     return {
         **told,
@@ -84,14 +85,10 @@ def _seen(task_id: str, sources: list[Source]) -> dict[str, Any]:
         ],
         "last_failure": texts.say(f"failure_{told['last_failure']}") if told["last_failure"] else "",
         "kv_percent": None if told["kv_use"] is None else round(100 * told["kv_use"]),
-        "told_at": _when(task_id, sources),
+        "told_at": _when(words),
     }
 
 
-def _when(task_id: str, sources: list[Source]) -> datetime | None:
-    times = [
-        word.told_at
-        for source in sources
-        if (word := source.load.backends.get(task_id)) is not None and word.told_at is not None
-    ]
+def _when(words: list[BackendWord]) -> datetime | None:
+    times = [word.told_at for word in words if word.told_at is not None]
     return datetime.fromtimestamp(max(times), UTC) if times else None

@@ -27,11 +27,11 @@ from apps.gateway.plane.core.choice import NO_PINS, Pins
 from apps.gateway.plane.core.explain import ReplicaWord, RouteWord, Seen, explain
 from apps.gateway.plane.io.config import load_config
 from apps.routing import gateways, selectors
-from apps.routing.load import Source, seen_by
+from apps.routing.load import Source, seen_by, words_of
 from apps.routing.models import ModelRoute
 from apps.routing.published import find_key, load_routes, read_version
 from apps.routing.table import INFERENCE, PIN, Key, Table
-from apps.tenants.models import ApiKey, Tenant, TenantStatus
+from apps.tenants.models import ApiKey, Tenant
 from apps.tenants.scope import Viewer
 
 
@@ -95,8 +95,7 @@ def _key_of(asked: Asked) -> Key:
     plain = Key("", "", tenant.public_id, tenant.slug, "", scopes=frozenset({INFERENCE, PIN}))
     if asked.key is not None:
         return find_key(asked.key.sha256) or msgspec.structs.replace(plain, expires_at=0.0)
-    suspended = tenant.suspended_reason if tenant.status == TenantStatus.SUSPENDED else None
-    return msgspec.structs.replace(plain, suspended=suspended)
+    return msgspec.structs.replace(plain, suspended=tenant.suspension)
 
 
 def _require(key: Key, address: str, now: float) -> None:
@@ -204,9 +203,7 @@ def _seen(source: Source, tenant_id: str) -> Seen:
 def told_of(task_id: str, sources: list[Source], tenant_id: str | None = None) -> dict[str, Any]:
     """What the processes say of one backend, together: failures of all, the newest word of its engine. None =
     nobody told, which is not 0. `tenant_id`: whose calls' failures; None = everybody's."""
-    words = [word for source in sources if (word := source.load.backends.get(task_id)) is not None]
-    if tenant_id is not None:
-        words = [seen_by(word, tenant_id) for word in words]
+    words = words_of(sources, task_id, tenant_id)
     last: Mapping[str, Any] = max(
         (msgspec.structs.asdict(word) for word in words if word.told_at is not None),
         key=lambda word: word["told_at"],

@@ -16,7 +16,7 @@ from apps.alerts.services import Found
 from apps.core.errors import Value
 from apps.gateway.destinations import live_sources
 from apps.gateway.plane.core.circuit import WORDS, Verdict
-from apps.routing.load import Source, seen_by
+from apps.routing.load import Source, words_of
 from apps.routing.models import ModelRoute
 from apps.workloads.models import Task
 
@@ -61,7 +61,7 @@ def _unreachable(rows: QuerySet[ModelRoute], sources: list[Source]) -> list[Foun
         replicas[group].add(task_id)
     led = Q(group__in=list(replicas)) | Q(external__public_id__in=suspect)
     found = []
-    for route in rows.filter(led).select_related("tenant", "external").defer("external__api_key"):
+    for route in rows.filter(led).select_related("external").defer("external__api_key"):
         backends = {route.external.public_id} if route.external else replicas[route.group_id or 0]
         if all(_is_open(task_id, route.tenant.public_id, sources) for task_id in backends):
             found.append(_found(route, len(backends), "unreachable"))
@@ -69,8 +69,8 @@ def _unreachable(rows: QuerySet[ModelRoute], sources: list[Source]) -> list[Foun
 
 
 def _is_open(task_id: str, tenant_id: str, sources: list[Source]) -> bool:
-    words = [word for source in sources if (word := source.load.backends.get(task_id)) is not None]
-    return bool(words) and all(seen_by(word, tenant_id).state == WORDS[Verdict.OPEN] for word in words)
+    words = words_of(sources, task_id, tenant_id)
+    return bool(words) and all(word.state == WORDS[Verdict.OPEN] for word in words)
 
 
 def _found(route: ModelRoute, backends: int, reason: str) -> Found:

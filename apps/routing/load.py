@@ -73,6 +73,13 @@ class Source(msgspec.Struct, frozen=True):
     left: bool = False
 
 
+def words_of(sources: list[Source], task_id: str, tenant_id: str | None = None) -> list[BackendWord]:
+    """What the processes say of one backend, as far as they say anything of it. `tenant_id`: only what holds
+    for that tenant's calls; None = for anybody's."""
+    words = [word for source in sources if (word := source.load.backends.get(task_id)) is not None]
+    return words if tenant_id is None else [seen_by(word, tenant_id) for word in words]
+
+
 def is_quiet(sources: list[Source], task_id: str, version: int) -> bool:
     """Whether no gateway has, or can still get, a call of a replica that left the routes with `version`.
     Without any gateway nobody says so."""

@@ -26,7 +26,8 @@ class Sticky(models.TextChoices):
 
 class ExternalEngine(models.Model):
     """An OpenAI-compatible engine that nobody here runs (GW-19), for operators to point routes at. `url`: up
-    to and without the /v1 of its calls; `engine_model`: what it calls the model, "" = asked of it."""
+    to and without the /v1 of its calls; `engine_model`: what it calls the model, "" = asked of it; `revision`
+    rises with another url, model or key: what is known of the one before is not held against it."""
 
     public_id = PublicIdField(kind="external")
     name = models.CharField(max_length=200, unique=True)

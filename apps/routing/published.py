@@ -11,7 +11,7 @@ from apps.core import versions
 from apps.routing.leading import load_routes
 from apps.routing.table import Key, Table
 from apps.tenants import selectors as people
-from apps.tenants.models import ApiKey, TenantStatus
+from apps.tenants.models import ApiKey
 
 
 def read_version() -> int:
@@ -40,7 +40,6 @@ def find_key(sha256_hex: str) -> Key | None:
 
 
 def _build_key(key: ApiKey) -> Key:
-    suspended = key.tenant.status == TenantStatus.SUSPENDED
     return Key(
         key_id=key.public_id,
         prefix=key.prefix,
@@ -49,7 +48,7 @@ def _build_key(key: ApiKey) -> Key:
         member=key.member.get_username(),
         expires_at=None if key.expires_at is None else key.expires_at.timestamp(),
         allowed_models=None if key.allowed_models is None else frozenset(key.allowed_models),
-        suspended=key.tenant.suspended_reason if suspended else None,
+        suspended=key.tenant.suspension,
         allowed_networks=None if key.allowed_addresses is None else tuple(key.allowed_addresses),
         scopes=frozenset(key.scopes),
     )

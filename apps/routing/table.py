@@ -70,7 +70,7 @@ class Route(msgspec.Struct, frozen=True):
 class Key(msgspec.Struct, frozen=True):
     """One live key (TEN-06). `expires_at` in epoch seconds; `allowed_models` None = all of the
     tenant's; `suspended` holds the tenant's reason while the tenant is suspended, else None.
-    `allowed_networks`: CIDR texts, None = from anywhere. `scopes`: what it may do, words of below."""
+    `allowed_networks`: CIDR texts, None = from anywhere. `scopes`: what it may do, of the words above."""
 
     key_id: str
     prefix: str

@@ -57,6 +57,11 @@ class Tenant(models.Model):
     def __str__(self) -> str:
         return self.slug
 
+    @property
+    def suspension(self) -> str | None:
+        """The reason, which may be empty, while it is suspended; else None."""
+        return self.suspended_reason if self.status == TenantStatus.SUSPENDED else None
+
 
 class Quota(models.Model):
     """TEN-07. Empty = no limit. The row is locked by whoever creates or scales, so that parallel

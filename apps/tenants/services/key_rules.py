@@ -16,7 +16,6 @@ from apps.tenants.models import KeyScope
 
 MODELS_MAX = 200
 ADDRESSES_MAX = 50
-NAME_MAX = 200
 LIMITS = ("scopes", "allowed_models", "allowed_addresses", "expires_at")
 
 

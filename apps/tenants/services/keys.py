@@ -46,8 +46,8 @@ def issue_key(
         "expires_at": expires_at,
     }
     columns = check_changes(limits, now=now)
-    set_here = {} if scopes is None else {"scopes": columns["scopes"]}
-    bounds = bounds_of({**columns, "scopes": None} | set_here) if _sets_bounds(actor, tenant.pk) else {}
+    chosen = columns if scopes is not None else columns | {"scopes": None}  # the usual ones bind nobody
+    bounds = bounds_of(chosen) if _sets_bounds(actor, tenant.pk) else {}
     plain = secrets.new_api_key()
     with transaction.atomic():
         key = ApiKey.objects.create(

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol
 
 from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.admission import BACKEND_HEADER
 from apps.gateway.plane.io.asked import Asked, CallerGone
 from apps.gateway.plane.io.reply import JSON, STREAM, Headers, Reply
 
@@ -109,5 +110,5 @@ class _Reply(Reply):
         self.started = True
         named = [*headers, (b"x-request-id", self.request_id.encode())]
         if self.backend:
-            named.append((b"x-heteroflow-backend", self.backend))
+            named.append((BACKEND_HEADER, self.backend))
         await self._send({"type": "http.response.start", "status": status, "headers": named})
