@@ -20,6 +20,7 @@ _EXPECTED = {
     serializers.IntegerField: _("a whole number"),
     serializers.FloatField: _("a number"),
     serializers.DateTimeField: "a moment in ISO 8601 with its offset, such as 2027-01-31T12:00:00Z",
+    serializers.DateField: _("a day, such as 2027-01-31"),
     serializers.DictField: _("an object"),
     serializers.ListField: _("a list"),
     serializers.Serializer: _("an object"),
@@ -48,6 +49,16 @@ class Body(serializers.Serializer):  # type: ignore[type-arg]
         if errors:
             raise Invalid(errors)
         return dict(form.validated_data)
+
+
+def read_query(form: Any) -> dict[str, Any]:
+    """The values of a form over a query's parameters; strange ones are passed over, as in any address.
+
+    Raises Invalid naming every parameter that breaks a rule.
+    """
+    if not form.is_valid():
+        raise Invalid(list(_walk(form, form.errors, form.initial_data, "")))
+    return dict(form.validated_data)
 
 
 _CAME_AS: dict[type, type] = {

@@ -20,6 +20,7 @@ GATEWAY: dict[str, Promise] = {
         "The key may be used from %(networks)s alone; name an address to have it judged."
     ),
     "standing_takes": _("takes calls"),
+    "standing_trial": _("has failed lately: is tried with one call"),
     "standing_hot": _("on a card above the temperature limit: passed over while others can serve"),
     "standing_reserve": _("reserve, for its route has weight 0: used when nothing else can serve"),
     "standing_hot_reserve": _("reserve, and on a card above the temperature limit"),

@@ -27,6 +27,10 @@ class ExternalEngineForm(forms.ModelForm):
     class Meta:
         model = ExternalEngine
         fields = ["name", "url", "engine_model"]
+        help_texts = {
+            "url": _("With its /v1 or without, such as https://engine.example:8000."),
+            "engine_model": _("Empty: asked of its /v1/models."),
+        }
 
 
 @admin.register(ExternalEngine)

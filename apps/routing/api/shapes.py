@@ -58,8 +58,12 @@ class ExternalEngineShape(serializers.Serializer):
 
 class ExternalEngineBody(serializers.Serializer):
     name = serializers.CharField(max_length=200)
-    url = serializers.CharField(max_length=500, help_text="up to its /v1")
-    engine_model = serializers.CharField(max_length=200, required=False, allow_blank=True)
+    url = serializers.CharField(
+        max_length=500, help_text="with its /v1 or without, such as https://engine.example:8000"
+    )
+    engine_model = serializers.CharField(
+        max_length=200, required=False, allow_blank=True, help_text="empty: asked of its /v1/models"
+    )
     api_key = serializers.CharField(
         max_length=500, required=False, allow_blank=True, write_only=True, help_text="kept encrypted"
     )

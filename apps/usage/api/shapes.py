@@ -6,6 +6,7 @@ from typing import Any
 from rest_framework import serializers
 
 from apps.core.errors import FieldError, Invalid, Value
+from apps.core.serializers import read_query
 from apps.usage.period import settle_days
 from apps.usage.sums import By, Only
 
@@ -26,9 +27,8 @@ class DaysQuery(serializers.Serializer[Any]):
 
 def read_days(params: Any, today: date) -> tuple[date, date]:
     """(first, last). Raises Invalid 400 for what is no day, days in the wrong order, or too many."""
-    query = DaysQuery(data=params)
-    query.is_valid(raise_exception=True)
-    return settle_days(query.validated_data.get("from"), query.validated_data.get("to"), today)
+    given = read_query(DaysQuery(data=params))
+    return settle_days(given.get("from"), given.get("to"), today)
 
 
 class ExportQuery(DaysQuery):
@@ -44,22 +44,26 @@ class UsageQuery(ExportQuery):
     by = serializers.ChoiceField(
         choices=[by.value for by in By],
         required=False,
-        help_text="`model` without it; `hour`: 8 days at most",
+        help_text="`model` without it; `hour`: 8 days at most, the last 8 without `from`",
     )
 
 
 def read_usage(query_class: type[ExportQuery], params: Any, today: date) -> tuple[date, date, Only, By]:
     """What is asked for. Raises Invalid 400."""
-    first, last = read_days(params, today)
-    query = query_class(data=params)
-    query.is_valid(raise_exception=True)
-    given = query.validated_data
+    given = read_query(query_class(data=params))
+    first, last = settle_days(given.get("from"), given.get("to"), today)
     by = By(given.get("by", By.MODEL))
     if by is By.HOUR and (last - first).days >= HOURLY_DAYS:
         earliest = last - timedelta(days=HOURLY_DAYS - 1)
+        if "from" not in given:
+            return earliest, last, _only(given), by
         bounds: dict[str, Value] = {"min": earliest.isoformat(), "max": last.isoformat()}
         raise Invalid([FieldError("from", "out_of_range", first.isoformat(), bounds)])
-    return first, last, Only(**{name: given[name] for name in ONLY if name in given}), by
+    return first, last, _only(given), by
+
+
+def _only(given: dict[str, Any]) -> Only:
+    return Only(**{name: given[name] for name in ONLY if name in given})
 
 
 class UseShape(serializers.Serializer[Any]):

@@ -142,21 +142,31 @@ def test_ones_own_alone(api_client: Clients, tenant: Tenant, member: User, path:
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("asked", "field", "rule"),
     [
-        ({"from": "2026-03-02", "to": "2026-03-01"}, "from"),
-        ({"from": "2024-01-01", "to": "2026-03-01"}, "from"),
-        ({"from": "yesterday"}, "from"),
-        ({"by": "colour"}, "by"),
-        ({"by": "hour", "from": "2026-03-01", "to": "2026-03-20"}, "from"),
+        ({"from": "2026-03-02", "to": "2026-03-01"}, "from", "to 2026-03-01"),
+        ({"from": "2024-01-01", "to": "2026-03-01"}, "from", "from 2025-03-01"),
+        ({"from": "yesterday"}, "from", "a day, such as"),
+        ({"by": "colour"}, "by", "by is colour; it must be one of: "),
+        ({"by": "hour", "from": "2026-03-01", "to": "2026-03-20"}, "from", "from 2026-03-13"),
     ],
 )
 def test_what_can_not_be_asked_is_named(
-    api_client: Clients, member: User, asked: dict[str, str], field: str
+    api_client: Clients, member: User, asked: dict[str, str], field: str, rule: str
 ) -> None:
     answer = api_client(member).get(URL, asked)
     assert answer.status_code == 400
-    assert field in [error["field"] for error in answer.json()["errors"]]
+    (error,) = answer.json()["errors"]
+    assert error["field"] == field and rule in error["detail"]
+
+
+def test_by_hour_without_a_first_day_is_the_longest_there_is(
+    api_client: Clients, tenant: Tenant, member: User
+) -> None:
+    make(tenant, member, 1)
+    asked = {"by": "hour", "to": "2026-03-08"}
+    (line,) = api_client(member).get(URL, asked).json()["items"]
+    assert line["value"].startswith("2026-03-01T01")
 
 
 @pytest.mark.parametrize("days", [{"to": "9999-12-31"}, {"from": "0001-01-01", "to": "0001-01-02"}])

@@ -81,7 +81,8 @@ def address_not_allowed(address: str) -> CallError:
 
 def pin_not_allowed(header: str) -> CallError:
     text = (
-        f"This API key may not choose its backend by {header}. Leave the header out, or use a tester's key."
+        f"This API key may not choose its backend by {header}: it lacks the scope `pin`. Leave the header "
+        "out, or add the scope in the portal, to the key."
     )
     return CallError(403, text, kind="permission_error", code="pin_not_allowed", param=header)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from apps.gateway.plane.core.choice import Pins, View, choose, judge
+from apps.gateway.plane.core.choice import Pins, Standing, View, choose, judge
 from apps.gateway.plane.core.circuit import WORDS, Circuit, Verdict
 from apps.gateway.plane.core.engine_load import EngineLoad
 from apps.routing.load import BackendWord
@@ -75,7 +75,7 @@ def explain(
         view = _view(routes, process, limit, load_fresh_s, random.Random(number))  # noqa: S311 - guards nothing
         for route in routes:
             for replica in route.replicas:
-                word = judge(route, replica, view, now, pins=pins).name.lower()
+                word = _standing(route, replica, view, now, pins)
                 standings.setdefault((route.route_id, replica.task_id), Counter())[word] += 1
         for _ in range(DRAWS):
             choice = choose(routes, view, now, pins=pins, session=session)
@@ -83,6 +83,15 @@ def explain(
                 drawn[choice.route.route_id, choice.replica.task_id] += 1
     total = DRAWS * len(seen)
     return [_word(route, drawn, standings, total) for route in routes]
+
+
+def _standing(route: Route, replica: Replica, view: View, now: float, pins: Pins) -> str:
+    """As it is judged; one that has failed and is tried with one call does not take calls like others."""
+    standing = judge(route, replica, view, now, pins=pins)
+    circuit = None if pins.backend else view.circuits.get(replica.task_id)
+    if standing is Standing.TAKES and circuit is not None and circuit.verdict(now) is Verdict.TRIAL:
+        return "trial"
+    return standing.name.lower()
 
 
 def _word(
