@@ -130,7 +130,9 @@ class FakeSource:
             raise ConnectionError("the database is away")
 
 
-class _Server(uvicorn.Server):
+class ServerInside(uvicorn.Server):
+    """Runs in a test's own loop, and leaves its signals alone."""
+
     @contextlib.contextmanager
     def capture_signals(self):
         yield
@@ -191,7 +193,7 @@ class RunningGateway:
             backlog=1024,
             proxy_headers=False,  # as the server has it where no proxy is trusted
         )
-        self._server = _Server(options)
+        self._server = ServerInside(options)
         self._serving = asyncio.create_task(self._server.serve(sockets=[sock]))
         await until(lambda: self._server.started)
 

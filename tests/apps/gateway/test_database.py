@@ -25,13 +25,7 @@ from apps.tenants.models import ApiKey
 from apps.usage.models import UsageRecord
 from heteroflow.door import Application
 from tests import factories
-from tests.fakes.gateway import BODY, MODEL, until
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self):
-        yield
+from tests.fakes.gateway import BODY, MODEL, ServerInside, until
 
 
 @contextlib.asynccontextmanager
@@ -39,7 +33,7 @@ async def served(app: GatewayApp) -> AsyncIterator[str]:
     await app.startup()
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    server = _Server(uvicorn.Config(app, lifespan="off", log_level="error", access_log=False))
+    server = ServerInside(uvicorn.Config(app, lifespan="off", log_level="error", access_log=False))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await until(lambda: server.started)
