@@ -1,13 +1,18 @@
 """Requests that a connection knows again by their head, and calls that run without a task."""
 
+import aiohttp
 import pytest
 
 from apps.gateway.plane.core.config import GatewayConfig
+from apps.gateway.plane.io import straight
 from apps.gateway.plane.io.caller import Caller
+from apps.gateway.plane.io.connection import Connection
 from apps.gateway.plane.io.listener import Listener
 from apps.gateway.plane.io.reply import Reply
-from apps.gateway.plane.io.straight import Head
+from apps.gateway.plane.io.straight import Head, Straight
+from apps.usage.record import Ending
 from tests.apps.gateway.test_listener import Echo, feed, settle, statuses
+from tests.fakes.gateway import BODY, RunningGateway, until
 from tests.fakes.transport import FakeTransport
 
 pytestmark = pytest.mark.req("GW-01", "GW-15")
@@ -98,3 +103,57 @@ async def test_a_caller_that_leaves_a_call_without_a_task_is_told_to_it_once() -
     caller.connection_lost(None)
     await settle()
     assert (taking.gone_, taking.cancelled) == (1, 0)
+
+
+@pytest.fixture
+def warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections to the replicas are there before the first call."""
+    monkeypatch.setattr(RunningGateway, "shell", "warm")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_ordinary_call_needs_no_task_and_leaves_nothing_behind(
+    warm: None,
+    gateway: RunningGateway,
+    http: aiohttp.ClientSession,
+    stream: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    handed_over: list[Straight] = []
+    monkeypatch.setattr(Straight, "_hand_over", lambda self: handed_over.append(self))
+    monkeypatch.setattr(Straight, "_begin_stream", begin_with_first_event)
+    for _ in range(3):
+        async with http.post(gateway.url + "/v1/chat/completions", json={**BODY, "stream": stream}) as answer:
+            assert answer.status == 200
+            await answer.read()
+    assert not handed_over
+    await until(lambda: not gateway.app._parts.watch.watched())
+    assert gateway.app.in_flight() == {}
+    assert [record.ending for record in gateway.records()] == [Ending.COMPLETED] * 3
+
+
+def begin_with_first_event(self: Straight, response: Connection) -> None:
+    """As if the head had waited for the first event."""
+    if pieces := response.taken():
+        self._succeed()
+        self._follow(response, self._scan(), pieces)
+
+
+@pytest.mark.parametrize("what", ["build_upstream_body", "read_answer"])
+async def test_what_fails_in_a_callback_is_made_good_by_a_task(
+    warm: None,
+    gateway: RunningGateway,
+    http: aiohttp.ClientSession,
+    what: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(straight, what, fail)
+    async with http.post(gateway.url + "/v1/chat/completions", json=BODY) as answer:
+        assert (answer.status, (await answer.json())["model"]) == (200, BODY["model"])
+    (record,) = gateway.records()
+    assert record.ending is Ending.COMPLETED
+    await until(lambda: not gateway.app._parts.watch.watched())
+    assert gateway.app.in_flight() == {}

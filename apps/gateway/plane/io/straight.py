@@ -22,7 +22,7 @@ from apps.gateway.plane.io.exchange import Exchange
 from apps.gateway.plane.io.reply import Reply
 from apps.gateway.plane.io.settlement import Settlement
 from apps.gateway.plane.io.upstream import Connection
-from apps.routing.table import Key
+from apps.routing.table import Key, Replica
 from apps.usage.record import Ending
 
 log = logging.getLogger("heteroflow.gateway")
@@ -80,10 +80,18 @@ class Straight(Exchange):
         if response is None:
             self._hand_over()
             return
+        try:
+            self._ask(response, replica)
+        except Exception:
+            log.exception("call %s failed inside the gateway", self._facts.request_id)
+            self._close()
+            self._hand_over()
+
+    def _ask(self, response: Connection, replica: Replica) -> None:
         self._response = response
         self._served_name = replica.served_model_name
         response.follower = self
-        self._expect("answer", parts.config.first_byte_timeout_s)
+        self._expect("answer", self._parts.config.first_byte_timeout_s)
         body = build_upstream_body(self._call, self._served_name)
         response.post(self._call.path, self._facts.request_id, self.carried, body)
 
