@@ -83,13 +83,13 @@ TEXTS: dict[str, Promise] = {
     "operators_only": _("%(field)s is %(value)s; only a platform operator may set that."),
     "one_target": _("Name either group_id or external_id: a route leads to one of them."),
     "bad_engine_url": _(
-        "%(field)s is %(value)s; use https:// (http:// needs EXTERNAL_ENGINES_ALLOW_HTTP), a host, no user"
-        " name and no query."
+        "%(field)s is %(value)s; use https:// (http:// needs EXTERNAL_ENGINES_ALLOW_HTTP=true in the server's"
+        " environment), a host, no user name and no query."
     ),
     "engine_unresolved": _("%(field)s is %(value)s, whose host's name leads to no address."),
     "private_engine": _(
         "%(field)s is %(value)s, which leads to an address of the inner network; allow those by"
-        " EXTERNAL_ENGINES_ALLOW_PRIVATE, or use another."
+        " EXTERNAL_ENGINES_ALLOW_PRIVATE=true in the server's environment, or use another."
     ),
     "port_not_declared": _(
         "%(field)s is %(value)s; it must be one of the group's declared or mapped ports: %(ports)s."

@@ -38,5 +38,6 @@ GATEWAY: dict[str, Promise] = {
     "failure_broken": _("broke off its answer"),
     "failure_timeout": _("did not answer in time"),
     "failure_error": _("answered with an error of its own"),
+    "failure_credential": _("did not accept the gateway's key"),
     "standing_not_pinned": _("not the version or backend that is asked for"),
 }

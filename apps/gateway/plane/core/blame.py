@@ -10,6 +10,13 @@ _FAILURES = {
     "upstream_error": Failure.ERROR,
     "upstream_unavailable": Failure.ERROR,
     "upstream_timeout": Failure.TIMEOUT,
+    "upstream_credential": Failure.CREDENTIAL,
+}
+_ENDINGS = {
+    "no_backend": Ending.NO_BACKEND,
+    "backend_busy": Ending.NO_BACKEND,
+    "pinned_backend_not_found": Ending.REFUSED,  # the caller's mistake: no engine was asked
+    "upstream_truncated": Ending.UPSTREAM_TRUNCATED,
 }
 
 
@@ -22,6 +29,4 @@ def ending_of(fault: CallError | None) -> Ending:
     """How a call ended that had a replica, or wanted one; None = nothing was wrong."""
     if fault is None:
         return Ending.COMPLETED
-    if fault.code in ("no_backend", "backend_busy"):
-        return Ending.NO_BACKEND
-    return Ending.UPSTREAM_TRUNCATED if fault.code == "upstream_truncated" else Ending.UPSTREAM_ERROR
+    return _ENDINGS.get(fault.code or "", Ending.UPSTREAM_ERROR)

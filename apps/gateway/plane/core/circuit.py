@@ -18,13 +18,14 @@ from apps.gateway.plane.core.config import GatewayConfig
 
 
 class Failure(StrEnum):
-    """How a replica failed a call. What the caller did wrong, and an engine's 4xx, is none of these."""
+    """How a replica failed a call. What the caller did wrong, and a 4xx about it, is none of these."""
 
     REFUSED = "refused"  # no connection came about
     CLOSED = "closed"  # the connection ended before any byte of a response
     BROKEN = "broken"  # it ended in the middle of one, or what came was not HTTP
     TIMEOUT = "timeout"  # one of the engine's deadlines passed
     ERROR = "error"  # the engine answered with 5xx
+    CREDENTIAL = "credential"  # it did not accept the gateway's own, so no call gets anything there
 
 
 class Verdict(IntEnum):

@@ -114,7 +114,10 @@ def head_too_slow(limit_s: float) -> CallError:
 
 
 def unknown_path(path: str) -> CallError:
-    text = f"Unknown request URL: {path[:200]}. Check the path; /v1/models lists what this key may call."
+    text = (
+        f"Unknown request URL: {path[:200]}. Served here: /v1/chat/completions, /v1/completions, "
+        "/v1/embeddings and /v1/models, which lists what a key may call."
+    )
     return CallError(404, text, code="unknown_url")
 
 
