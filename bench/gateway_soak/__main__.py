@@ -36,7 +36,7 @@ GAP_S = float(os.environ.get("SOAK_GAP_S") or 0.25)
 """Between two events of a stream; a stream has twenty, a plain answer comes after one gap."""
 GROWTH_MB = float(os.environ.get("SOAK_GROWTH_MB") or 6)
 SETTLED = 1
-"""The look from which on memory has to be flat: the second; at the first a gateway still grows into its work."""
+"""The look from which on memory has to be flat: the second; at the first it is still on its way up."""
 FILES_LEFT = 8
 """More than before the first call; what the journal and the probes hold."""
 LOOK_EVERY_S = min(60.0, DURATION_S / 4)
