@@ -4,7 +4,7 @@ Owns how an action asks before it acts (a page on GET, the act on POST), and tha
 itself, without a service, is noted in the audit trail (TEN-08). Decides nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -25,7 +25,7 @@ from django.utils.translation import gettext as _
 from unfold.admin import ModelAdmin, TabularInline
 
 from apps.core import audit, texts
-from apps.core.errors import Refusal
+from apps.core.errors import FieldError, Refusal
 from apps.tenants.models import User
 from apps.tenants.scope import viewer_of
 from apps.workloads.models import Task
@@ -85,18 +85,21 @@ def further_refusals(task: Task) -> list[str]:
     return [texts.say(refusal.get("code", ""), refusal.get("params")) for refusal in others]
 
 
-def tell_refusal(request: HttpRequest, refusal: Refusal) -> None:
-    """A refusal as messages: its fields' sentences, or its own."""
-    for _field, sentence in _sentences_of(refusal):
+def tell_refusal(request: HttpRequest, refusal: Refusal, form: Any = None) -> None:
+    """A refusal as messages: its fields' sentences, by their names on the page where `form` has them, or its
+    own."""
+    for _field, sentence in _sentences_of(refusal, form.fields if form is not None else {}):
         messages.error(request, sentence)
 
 
-def _sentences_of(refusal: Refusal) -> list[tuple[str, str]]:
-    """Each with its field; the refusal's own has none."""
-    found = [
-        (error.field, texts.say(error.code, {"field": error.field, "value": error.value, **error.params}))
-        for error in refusal.errors
-    ]
+def _sentences_of(refusal: Refusal, shown: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Each with its field; the refusal's own has none. `shown`: a form's fields, for their labels."""
+
+    def say(error: FieldError) -> str:
+        name = shown[error.field].label if error.field in shown else error.field
+        return texts.say(error.code, {"field": name, "value": error.value, **error.params})
+
+    found = [(error.field, say(error)) for error in refusal.errors]
     return found or [("", texts.say(refusal.code, refusal.params))]
 
 
@@ -180,7 +183,7 @@ class OperatorAdmin(ModelAdmin):
 
         def clean(filled: Any) -> Any:
             cleaned = form.clean(filled)
-            for field, sentence in _sentences_of(refusal):
+            for field, sentence in _sentences_of(refusal, filled.fields):
                 filled.add_error(field if field in filled.fields else None, sentence)
             return cleaned
 

@@ -175,7 +175,7 @@ class ModelRouteAdmin(OperatorAdmin):
             try:
                 route = services.add_route(actor=viewer_of(request.user), body=form.body())
             except Refusal as refusal:
-                tell_refusal(request, refusal)
+                tell_refusal(request, refusal, form)
             else:
                 return redirect(self.page_of(route))
         return self.show(

@@ -34,6 +34,12 @@ def qos_word(qos: str) -> str:
 
 
 @register.filter
+def failure_word(kind: str) -> str:
+    """How a backend failed a call, in words."""
+    return texts.say(f"failure_{kind}")
+
+
+@register.filter
 def sentence(reason: Any) -> str:
     """The sentence of a reason, a refusal or a warning: anything with `code` and `params`."""
     if not reason:

@@ -202,6 +202,8 @@ def test_the_console_tests_routes_and_shows_backends(tenant: Tenant, member: Use
     asked = {"tenant": tenant.pk, "model": "tiny"}
     text = client.get(tester, asked).content.decode()
     assert route.public_id in text and "100.0 %" in text and "has failed lately" in text
+    assert "Failures: 3 · did not answer in time" in text
+    assert text.index(route.public_id) < text.index('name="address"')  # what is found stands above the form
     assert "no route of that model" in client.get(tester, {**asked, "model": "none"}).content.decode()
     assert client.get(tester).status_code == 200
     key, _ = factories.make_key(tenant, member, allowed_addresses=["10.0.0.0/8"])
@@ -234,6 +236,8 @@ def test_routes_are_made_and_removed_in_the_console(tenant: Tenant, member: User
     assert (route.model_name, route.group, route.weight, route.version) == ("tiny", group, 0, "v2")
     twice = client.post(new, form, follow=True).content.decode()
     assert ModelRoute.objects.count() == 1 and "tiny" in twice
+    nameless = client.post(new, {**form, "model_name": "", "group": ""}, follow=True).content.decode()
+    assert "Model name is required." in nameless and "model_name is required" not in nameless
     remove = reverse("admin:routing_modelroute_remove", args=[route.pk])
     assert client.get(remove).status_code == 200
     client.post(remove)
