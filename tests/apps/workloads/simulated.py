@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Q
+from django.db import connection
+from django.db.models import Q, QuerySet
 
 from agent.contract.codes import Code, Reason, reason
 from agent.contract.messages import RunningReport, TaskReport
@@ -30,6 +32,33 @@ from tests import factories
 LOOPS = ("scheduling.place", "recovery.sweep", "upkeep.drain", "usage.card_time")
 Key = tuple[str, int]
 PAUSE = timedelta(seconds=settings.PREEMPTION_PAUSE_S)
+
+# What `World.check` reads after each step of each story.
+_LENT = Loan.objects.filter(ended_at__isnull=True)
+_OVER = Q(card__claim__released_at__isnull=False) | Q(borrower__released_at__isnull=False)
+CARDS_HELD_ALONE = (
+    CardClaim.objects.filter(claim__released_at__isnull=True)
+    .exclude(claim__in=_LENT.values("borrower"))
+    .values_list("card_id")
+)
+CLAIMS = Claim.objects.filter(released_at__isnull=True).values_list("task__public_id", "attempt", "node_id")
+TASKS = Task.objects.values_list("group_id", "group__state", "public_id", "attempt", "node_id", "state")
+PORTS = Port.objects.values_list("owner", "attempt")
+LOANS_WITHOUT_A_CLAIM = _LENT.filter(_OVER).values_list("pk")
+LENDERS_THAT_WAKE = _LENT.filter(card__claim__task__state=State.WAKING).values_list("pk")
+
+
+def read(query: QuerySet[Any, Any]) -> list[tuple[Any, ...]]:
+    """Its rows as the database gives them. Django takes ten times as long to make the statement as SQLite to
+    answer it, so it is made once."""
+    with connection.cursor() as cursor:
+        cursor.execute(*_statement(query))
+        return list(cursor.fetchall())
+
+
+@cache
+def _statement(query: QuerySet[Any, Any]) -> tuple[str, tuple[Any, ...]]:
+    return query.query.sql_with_params()
 
 
 @dataclass
@@ -182,45 +211,43 @@ class World:
 
     def check(self, seen_events: int) -> int:
         """Raises AssertionError for what is impossible; answers the newest event's row id."""
+        newest = self.check_events(seen_events)
+        cards = [card for (card,) in read(CARDS_HELD_ALONE)]
+        assert len(cards) == len(set(cards)), "a card that is held alone is held once, but for borrowers"
+        claims = set(read(CLAIMS))
+        held = {(task_id, attempt) for task_id, attempt, _ in claims}
+        states: dict[tuple[int, str], list[State]] = {}
+        for group, whole, task_id, attempt, node, state in read(TASKS):
+            states.setdefault((group, whole), []).append(State(state))
+            if state in (State.SLEEPING, State.WAKING) and node is not None:
+                assert (task_id, attempt, node) in claims, f"what is {state} keeps its place"
+        for (_, whole), of_tasks in states.items():
+            assert whole == derive_group_state(of_tasks), (whole, of_tasks)
+        assert set(read(PORTS)) <= held, "a port is held by a claim that lives"
+        if newest != seen_events:
+            served = [(one.task_id, one.attempt) for one in ready_replicas()]
+            assert len(served) == len({task for task, _ in served})
+            assert set(served) <= held, "what gets calls has its place"
+        assert read(LOANS_WITHOUT_A_CLAIM) == [], "a loan ends with either of its claims"
+        assert read(LENDERS_THAT_WAKE) == [], "no lender wakes before"
+        return newest
+
+    def check_events(self, seen_events: int) -> int:
+        """The moves since that one, each allowed; and where there were any, who gave way, and how often."""
         moves = Event.objects.filter(pk__gt=seen_events).values_list("pk", "from_state", "to_state")
         newest = seen_events
         for pk, before, after in moves.order_by("pk"):
             newest = pk
             if before and after:
                 assert is_allowed(State(before), State(after)), (before, after)
-        lent = Loan.objects.filter(ended_at__isnull=True)
-        held_cards = CardClaim.objects.filter(claim__released_at__isnull=True)
-        cards = held_cards.exclude(claim__in=lent.values("borrower")).values_list("card_id", flat=True)
-        assert len(cards) == len(set(cards)), "a card that is held alone is held once, but for borrowers"
-        claims = set(
-            Claim.objects.filter(released_at__isnull=True).values_list(
-                "task__public_id", "attempt", "node_id"
-            )
-        )
-        held = {(task_id, attempt) for task_id, attempt, _ in claims}
-        states: dict[tuple[int, str], list[State]] = {}
-        for group, whole, task_id, attempt, node, state in Task.objects.values_list(
-            "group_id", "group__state", "public_id", "attempt", "node_id", "state"
-        ):
-            states.setdefault((group, whole), []).append(State(state))
-            if state in (State.SLEEPING, State.WAKING) and node is not None:
-                assert (task_id, attempt, node) in claims, f"what is {state} keeps its place"
-        for (_, whole), of_tasks in states.items():
-            assert whole == derive_group_state(of_tasks), (whole, of_tasks)
-        ports = set(Port.objects.values_list("owner", "attempt"))
-        assert ports <= held, "a port is held by a claim that lives"
+        if newest == seen_events:
+            return newest
         evicted = Event.objects.filter(code=Code.PREEMPTED).order_by("at").values_list("task", "at")
         last: dict[int | None, datetime] = {}
         for task, at in evicted:
-            before = last.get(task)
-            assert before is None or at >= before + PAUSE, "nobody gives way twice within the pause"
+            earlier = last.get(task)
+            assert earlier is None or at >= earlier + PAUSE, "nobody gives way twice within the pause"
             last[task] = at
-        served = [(one.task_id, one.attempt) for one in ready_replicas()]
-        assert len(served) == len({task for task, _ in served})
-        assert set(served) <= held, "what gets calls has its place"
-        over = Q(card__claim__released_at__isnull=False) | Q(borrower__released_at__isnull=False)
-        assert not lent.filter(over).exists(), "a loan ends with either of its claims"
-        assert not lent.filter(card__claim__task__state=State.WAKING).exists(), "no lender wakes before"
         return newest
 
     # --- the end of every story ---
