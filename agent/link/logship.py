@@ -167,6 +167,9 @@ class LogShipper:
         log.warning("%s: the server does not take this log: %s", log_of.file.name, error)
         if log_of.ended and (error.status in (404, 410) or error.code == Code.NOT_THIS_NODES):
             self._drop(log_of)  # the task is unknown there: nobody will ever ask for it
+        elif error.code == Code.CLAIM_SUPERSEDED:
+            # Our first heartbeat is still on its way: by it the server knows this run as the newest.
+            log_of.not_before = now + self._settings.heartbeat_s
         else:
             log_of.not_before = now + REFUSED_PAUSE_S
 

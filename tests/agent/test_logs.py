@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.contract import wire
+from agent.contract.codes import Code
 from agent.contract.messages import (
     LogReply,
     LogRequest,
@@ -135,6 +136,30 @@ def test_pieces_are_as_long_as_the_bytes_they_stand_for(
             break
         offset += len(text.encode())
     assert offset == len(raw)
+
+
+async def test_a_run_that_the_server_does_not_know_yet_waits_a_heartbeat(
+    tmp_path: Path,
+) -> None:
+    """A new run's logs may come before its first heartbeat; they were held up half a minute for it."""
+    file = tmp_path / "task-a.1.log"
+    file.write_text("line\n")
+    taken: list[float] = []
+
+    async def send(message: LogRequest) -> LogReply:
+        taken.append(message.offset)
+        if len(taken) == 1:
+            raise ServerRefused(409, Code.CLAIM_SUPERSEDED, "a newer run holds the claim")
+        return LogReply(next_offset=message.offset + len(message.text))
+
+    settings = make_settings(tmp_path)
+    ship = LogShipper(settings, "inc", send, make_room(tmp_path))
+    ship.follow("task-a", 1, file, [])
+    await ship.round(1.0)
+    await ship.round(1.0 + settings.heartbeat_s / 2)
+    assert taken == [0]
+    await ship.round(1.0 + settings.heartbeat_s)
+    assert taken == [0, 0] and ship.sent() == {file.name: 5}
 
 
 async def test_logs_wait_while_the_server_is_away_and_unknown_ones_go(tmp_path: Path) -> None:

@@ -80,18 +80,19 @@ def test_lines_are_counted_over_kills_of_agent_and_server(stack: Stack, docker_n
     def carried() -> int:
         return int(stack.rows(f"{stored} WHERE t.public_id = ?", row["id"])[0][0] or 0)
 
-    def comes(lines: int) -> None:
-        before = carried()
+    def comes(lines: int, *, since: int | None = None) -> None:
+        before = carried() if since is None else since
         until(lambda: carried() > before + lines * flood.LINE, lambda: stack.printed()[-3000:], 90)
 
     until(lambda: carried() > 0, lambda: stack.printed()[-3000:])
     (container,) = docker_node.api.containers(filters={"label": f"heteroflow.task={row['id']}"})
     for killed in ([stack.agent], [stack.server], [stack.agent, stack.server]):
+        before = carried()
         docker_node.api.kill(container["Id"], "SIGUSR1")
-        comes(1000)
+        comes(1000, since=before)
         for process in [of() for of in killed]:
             stack.kill(process)
-        comes(flood.BURST)
+        comes(flood.BURST, since=before)
     count, gaps = judged(whole_log(stack.api(), row["id"])[:-1])
     assert (gaps, count > 3 * flood.BURST) == ([], True)
 
