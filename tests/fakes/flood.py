@@ -11,7 +11,7 @@ from typing import Any
 
 LINE = 64
 A_BEAT, BEAT_S = 5, 0.05
-BURST, DELUGE = 6_000, 50_000
+BURST, DELUGE = 10_000, 100_000
 COUNTS = {signal.SIGUSR1: BURST, signal.SIGHUP: DELUGE}
 LAST = "the last line"
 told: list[int] = []

@@ -8,7 +8,7 @@ from tests.breaks.arming import Breaks
 from tests.fakes.docker.engines import DockerNode, sweep
 from tests.stack import Stack, new_stack
 
-LOG_ROOM_MB = 2
+LOG_ROOM_MB = 4
 
 
 @pytest.fixture(scope="package")
