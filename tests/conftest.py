@@ -78,10 +78,23 @@ def api_client() -> Callable[..., APIClient]:
     return build
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    told = "leave out tests that ask for no database: on another one they would be the same once more"
+    parser.addoption("--only-with-database", action="store_true", help=told)
+
+
+def uses_database(item: pytest.Item) -> bool:
+    asked = {"db", "transactional_db"} & set(getattr(item, "fixturenames", ()))
+    return bool(asked) or item.get_closest_marker("django_db") is not None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where tests are dealt out by groups, a group is one: else each worker starts stacks of its own, unseen
-    but for the time that it takes."""
+    """Leaves out what `--only-with-database` says. And where tests are dealt out by groups, a group is one:
+    else each worker starts stacks of its own, unseen but for the time that it takes."""
+    if config.getoption("only_with_database"):
+        config.hook.pytest_deselected(items=[item for item in items if not uses_database(item)])
+        items[:] = [item for item in items if uses_database(item)]
     if not config.getoption("loadgroup", False):
         return
     torn = [item for item in items if any(item.iter_markers("xdist_group")) and "@" not in item.nodeid]

@@ -14,6 +14,7 @@ PATIENCE_S = float(DURATION_S) + 240
 
 
 @pytest.mark.slow
+@pytest.mark.aside
 @pytest.mark.timeout(PATIENCE_S + 10)
 @pytest.mark.req("GW-09", "GW-10", "GW-12")
 def test_nothing_fails_but_what_an_engine_did() -> None:
