@@ -92,8 +92,8 @@ class Running:
             itertools.cycle(self.engines), itertools.cycle(_TURNS), strict=False
         ):
             await asyncio.sleep(WELL_S)
-            await asyncio.shield(engine.fail(fault, for_s))
             self.made[fault] += 1
+            await asyncio.shield(engine.fail(fault, for_s))
 
     async def stop_gateway(self) -> int:
         """Asks it to end; its exit status."""

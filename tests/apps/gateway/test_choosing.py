@@ -170,17 +170,18 @@ async def test_errors_pass_a_replica_over_and_callers_faults_do_not(
 
 
 @pytest.mark.req("GW-08")
+@pytest.mark.parametrize(("status", "code"), [(500, "upstream_error"), (401, "upstream_credential")])
 async def test_a_trial_that_is_answered_with_an_error_brings_nothing_back(
-    http: aiohttp.ClientSession, engine: MockEngine, tmp_path: Path
+    http: aiohttp.ClientSession, engine: MockEngine, tmp_path: Path, status: int, code: str
 ) -> None:
     source = FakeSource(make_table(make_route(make_replica(engine))))
     async with RunningGateway(source, tmp_path, sideline_s=0.05, **QUIET) as gateway:
-        engine.plan.status = 500
+        engine.plan.status = status
         for _ in range(5):
             await ask(http, gateway)
         for _ in range(2):
             await until(lambda: states_of(gateway) == {"task-a": "half_open"})
-            assert await ask(http, gateway) == (502, "upstream_error")
+            assert await ask(http, gateway) == (502, code)
             assert states_of(gateway) != {"task-a": "closed"}
         engine.plan.status = 200
         await until(lambda: states_of(gateway) == {"task-a": "half_open"})

@@ -54,6 +54,17 @@ async def test_it_is_a_backend_like_any(http: aiohttp.ClientSession, tmp_path: P
         assert engine.model_lists == 2
 
 
+async def test_a_key_that_it_does_not_take_is_told_so(http: aiohttp.ClientSession, tmp_path: Path) -> None:
+    """Its model list, asked for its model's name, refuses the key before any call does."""
+    async with (
+        MockEngine("their-name", key="another-key") as engine,
+        serve(far(engine), tmp_path) as gateway,
+    ):
+        status, answer = await ask(http, gateway)
+        assert (status, answer["error"]["code"]) == (502, "upstream_credential")
+        assert engine.seen == []
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_an_address_of_the_inner_network_is_not_connected_to(
     http: aiohttp.ClientSession, tmp_path: Path, host: str

@@ -19,6 +19,8 @@ from apps.gateway.plane.core.told import read_error_object, upstream_reported
 from apps.gateway.plane.core.usage import Usage, decode_usage, parse_usage, read_counts
 
 MAX_MESSAGE_CHARS = 2000
+REFUSES_US = (401, 403, 407)
+"""By these statuses an engine does not take our credential; the caller's was good."""
 MAX_RETRY_AFTER_S = 86_400
 _fields = msgspec.json.Decoder(dict[str, Raw])
 _encoder = msgspec.json.Encoder()
@@ -141,7 +143,7 @@ def read_upstream_error(
     credential and become 502; 501 is the caller's mistake and becomes 400; 503 and 504 stay, all
     other statuses become 502.
     """
-    if status in (401, 403, 407):
+    if status in REFUSES_US:
         return errors.upstream_refused_us()
     if status == 501:
         return errors.not_offered_by_engine(model)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable
 
 from apps.gateway.plane.core import errors
-from apps.gateway.plane.core.answer import Answer, read_answer, rejects_usage_option
+from apps.gateway.plane.core.answer import REFUSES_US, Answer, read_answer, rejects_usage_option
 from apps.gateway.plane.core.blame import ending_of
 from apps.gateway.plane.core.choice import Choice, Failure
 from apps.gateway.plane.core.request import build_upstream_body
@@ -112,7 +112,8 @@ class Exchange(Course):
                 raise self._refusal(response, body)
             self._close()
             response = await self._post(choice, ask_usage=False, fresh=fresh)
-        if response.status < 500 or response.status == 501:  # 501: it doesn't offer this call
+        # 501: it doesn't offer this call
+        if response.status == 501 or (response.status < 500 and response.status not in REFUSES_US):
             self._parts.choosing.succeeded(choice)
 
     async def _post(self, choice: Choice, *, ask_usage: bool, fresh: bool) -> Connection:

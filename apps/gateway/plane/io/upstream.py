@@ -7,7 +7,7 @@ import asyncio
 import time
 
 from apps.gateway.plane.core import errors
-from apps.gateway.plane.core.answer import read_model_id
+from apps.gateway.plane.core.answer import REFUSES_US, read_model_id
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.io.coalesce import Asking
 from apps.gateway.plane.io.connection import Connection, Unreachable
@@ -101,6 +101,8 @@ class Upstream:
             status, body = await self.get(replica, "/v1/models", limit_s)
         except TimeoutError:
             raise errors.upstream_timeout("model list", limit_s) from None
+        if status in REFUSES_US:
+            raise errors.upstream_refused_us()
         name = read_model_id(body) if status == 200 else None
         if name is None:
             raise errors.upstream_unreadable("to /v1/models names no model")
