@@ -86,6 +86,15 @@ def test_records_are_one_for_each_call_with_the_tokens_that_its_engine_told() ->
     assert complaints([left], {f"{ID}.x": "left"}, [good]).total() == 1
 
 
+def test_who_left_before_any_engine_was_asked_may_have_said_nothing() -> None:
+    left = called("left", leaves=True)
+    left.stream = False
+    assert complaints([left], {}, []) == {}
+    assert complaints([left], {f"{ID}.x": "left"}, []) == {"0 records of a call that ended as: left": 1}
+    left.stream = True  # it had read events
+    assert complaints([left], {}, []) == {"0 records of a call that ended as: left": 1}
+
+
 def test_the_last_try_of_a_repeated_call_counts_and_what_was_done_to_it_first() -> None:
     first = "1 a.x begun\n2 a.x reset\n5 b.x begun\n6 b.x hang\n9 b.x left\n"
     second = "3 a.x begun\n7 a.x served\n8 c.x begun\n"
