@@ -68,6 +68,7 @@ def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
     error of the test."""
     contexts: list[BrowserContext] = []
     errors: list[str] = []
+    unloaded: list[str] = []  # what a script that is not there may come from
 
     def build(**options: object) -> Page:
         settings = {"viewport": {"width": 1280, "height": 800}, "locale": "en-US", **options}
@@ -75,7 +76,8 @@ def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
         context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page = context.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("pageerror", lambda error: errors.append(f"{page.url}: {error}"))
+        page.on("requestfailed", lambda asked: unloaded.append(f"{asked.url}: {asked.failure}"))
         page.on(
             "console",
             lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None,
@@ -85,7 +87,7 @@ def open_page(chromium: Browser) -> Iterator[Callable[..., Page]]:
     yield build
     for context in contexts:
         context.close()
-    assert errors == []
+    assert errors == [], f"{errors}\n{unloaded}"
 
 
 @pytest.fixture
