@@ -36,7 +36,7 @@ password: python ## Give a person a new password: make password USER=admin
 check: install ## Lint, types, imports, migrations, translations, fast tests (about three minutes)
 	@bash .ci/check
 
-test: install ## Everything: check, whole stacks, faults, browser, both profiles (about half an hour)
+test: install ## Everything: check, whole stacks, faults, browser, both profiles (about 25 minutes)
 	@bash .ci/test $(ARGS)
 
 bench: bench-gateway bench-scheduler ## Both of the next two

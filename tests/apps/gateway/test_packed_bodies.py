@@ -22,6 +22,7 @@ pytestmark = pytest.mark.req("GW-01", "GW-02")
 CHAT = "/v1/chat/completions"
 PACKERS = {"gzip": gzip.compress, "x-gzip": gzip.compress, "deflate": zlib.compress}
 MIB = 1024 * 1024
+PACKED = gzip.compress(b"{}")
 
 
 async def post(gateway: RunningGateway, body: bytes, coding: str) -> tuple[int, dict, dict]:
@@ -124,12 +125,13 @@ def test_of_a_bomb_no_more_is_made_than_the_cap(coding: str) -> None:
     [
         b"",
         b"{}",
-        gzip.compress(b"{}")[:-1],
-        gzip.compress(b"{}") + b"x",
-        gzip.compress(b"{}") * 2,
-        gzip.compress(b"{}")[:-8] + bytes(8),
+        PACKED[:-1],
+        PACKED + b"x",
+        PACKED * 2,
+        PACKED[:-8] + bytes(8),
         zlib.compress(b"{}"),
     ],
+    ids=["empty", "plain", "cut off", "more behind", "two", "wrong check", "another coding"],
 )
 async def test_what_is_not_packed_so_is_400(gateway: RunningGateway, engine: MockEngine, body: bytes) -> None:
     status, answer, _ = await post(gateway, body, "gzip")
