@@ -33,12 +33,17 @@ def hash_bearer(authorization: bytes | None) -> str:
     return hashlib.sha256(secret).hexdigest()
 
 
+def has_expired(key: Key, now: float) -> bool:
+    """`now` in epoch seconds."""
+    return key.expires_at is not None and key.expires_at <= now
+
+
 def require_live(key: Key | None, *, now: float) -> Key:
     """The key, if it is there and not expired; the instant of expiry counts as expired.
 
     Raises CallError 401, with one text for all cases. `now` in epoch seconds.
     """
-    if key is None or (key.expires_at is not None and key.expires_at <= now):
+    if key is None or has_expired(key, now):
         raise errors.invalid_key()
     return key
 

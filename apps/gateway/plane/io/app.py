@@ -20,6 +20,7 @@ from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.address import find_address, require_address
 from apps.gateway.plane.core.admission import (
     find_routes,
+    has_expired,
     hash_bearer,
     list_models,
     read_pins,
@@ -215,7 +216,7 @@ class GatewayApp:
         key = None if table is None else table.keys.get(head.digest)
         if table is None or key is None or self._stopping or key.suspended is not None:
             return None
-        if (key.expires_at is not None and key.expires_at <= now) or key.allowed_networks is not None:
+        if has_expired(key, now) or key.allowed_networks is not None:
             return None
         if INFERENCE not in key.scopes or len(body) >= self._bodies.ordinary:
             return None
@@ -284,7 +285,7 @@ class GatewayApp:
             key = self._keys.known(hash_bearer(asked.headers.get(b"authorization")))
         except errors.CallError:
             return None
-        if key is None or (key.expires_at is not None and key.expires_at <= now):
+        if key is None or has_expired(key, now):
             return None
         self._used_keys[key.key_id] = now
         return key

@@ -6,6 +6,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Protocol
 
+from apps.gateway.plane.core.admission import BACKEND_HEADER
 from apps.gateway.plane.io.reply import JSON, STREAM, Headers, Reply
 
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
@@ -98,7 +99,7 @@ class WireReply(Reply):
             _date(),
             lines,
             self.request_id.encode(),
-            b"x-heteroflow-backend: %b\r\n" % self.backend if self.backend else b"",
+            b"%b: %b\r\n" % (BACKEND_HEADER, self.backend) if self.backend else b"",
             b"connection: close\r\n" if self._line.closes else b"",
         )
 
