@@ -14,6 +14,7 @@ import json
 import random
 import time
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import aiohttp
 
@@ -27,13 +28,14 @@ LEAVES = 0.04
 
 @dataclass
 class Called:
-    """`call_id` is its beginning of the id that the gateway gives."""
+    """`call_id` is its beginning of the id that the gateway gives. `sent`: its head was written."""
 
     call_id: str
     stream: bool
     wants_usage: bool
     leaves: bool
     outcome: str = ""
+    sent: bool = False
 
 
 class Callers:
@@ -48,8 +50,11 @@ class Callers:
 
     async def run(self, until: float) -> None:
         """Begins calls until that moment (monotonic) and sees all to their end."""
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(_note_sent)
         async with aiohttp.ClientSession(
             headers={"Authorization": f"Bearer {self._key}"},
+            trace_configs=[trace],
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None, sock_read=SILENT_S),
         ) as session:
@@ -80,7 +85,8 @@ class Callers:
         # A caller that leaves a plain call does so before its answer, which takes one gap.
         limit = self._gap_s * 0.7 if call.leaves and not call.stream else None
         headers = {"X-Request-ID": call.call_id}
-        async with asyncio.timeout(limit), session.post(self._url, json=body, headers=headers) as response:
+        asked = session.post(self._url, json=body, headers=headers, trace_request_ctx=call)
+        async with asyncio.timeout(limit), asked as response:
             if response.status != 200:
                 told = json.loads(await response.read())
                 return f"status {response.status} {told['error']['code']}"
@@ -106,6 +112,10 @@ class Callers:
         except aiohttp.ClientPayloadError:
             return "cut"
         return seen.outcome(call.wants_usage)
+
+
+async def _note_sent(session: aiohttp.ClientSession, context: SimpleNamespace, told: object) -> None:
+    context.trace_request_ctx.sent = True
 
 
 class Seen:

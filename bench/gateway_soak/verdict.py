@@ -49,10 +49,9 @@ def complaints(calls: list[Called], fate_of: dict[str, str], records: list[Usage
     recorded = defaultdict(list)
     for record in records:
         recorded[record.request_id.rpartition(".")[0]].append(record)
-    asked = {request_id.rpartition(".")[0] for request_id in fate_of}
     for call in calls:
         found = recorded.pop(call.call_id, [])
-        if not (found or call.call_id in asked) and call.outcome == "left" and not call.stream:
+        if not (found or call.sent) and call.outcome == "left":
             continue  # on a busy machine its time was over before it had said a word
         if len(found) != 1:
             said[f"{len(found)} records of a call that ended as: {call.outcome}"] += 1
