@@ -32,6 +32,9 @@ class Both:
         self.straight = 0
         self._lets = lets
 
+    def write_records(self) -> None:
+        """Nothing is recorded here."""
+
     def begin(self, head: Head, body: bytes, reply: Reply, carrier: object) -> "Both | None":
         if not self._lets:
             return None

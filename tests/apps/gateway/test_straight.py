@@ -53,6 +53,7 @@ async def test_a_head_that_was_read_before_is_known_again() -> None:
     for body in (b"{}", b'{"longer": "than ten bytes"}', b"x"):
         await feed(caller, call(body))
         taking.replies[-1].whole(200, body)
+    await settle()
     heads = {id(head) for head, _ in taking.begun}
     assert [body for _, body in taking.begun] == [b"{}", b'{"longer": "than ten bytes"}', b"x"]
     assert len(heads) == 2  # read twice, since a look at the first one came before it was learnt

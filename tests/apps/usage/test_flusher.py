@@ -254,6 +254,37 @@ def test_records_wait_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest
         assert not journal.append(entry(3))
         assert (journal.waiting, journal.lost) == (2, 1)
     assert journal.path.read_bytes() == b"", "half a record must not stay"
-    assert journal.retry()
+    assert journal.flush()
     assert journal.path.read_bytes() == line(2) + line(3)
+    journal.close()
+
+
+@pytest.mark.req("GW-12")
+def test_of_records_written_at_once_those_that_found_room_are_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = open_journal(tmp_path)
+    for number in range(1, 5):
+        journal.put(entry(number))
+    assert (journal.waiting, journal.path.read_bytes()) == (4, b"")
+    with monkeypatch.context() as full:
+        write = os.write
+        room = len(line(1) + line(2)) + 7
+        full.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:room]))
+        assert not journal.flush()
+        assert journal.waiting == 2
+    assert journal.path.read_bytes() == line(1) + line(2), "half a record must not stay"
+    assert journal.append(entry(5))
+    assert journal.path.read_bytes() == b"".join(map(line, range(1, 6)))
+    journal.close()
+
+
+@pytest.mark.req("GW-12")
+def test_records_that_are_laid_ready_are_lost_only_where_the_file_fails(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, backlog=3)
+    for number in range(1, 9):
+        journal.put(entry(number))
+    assert journal.flush()
+    assert (journal.waiting, journal.lost) == (0, 0)
+    assert journal.path.read_bytes() == b"".join(map(line, range(1, 9)))
     journal.close()

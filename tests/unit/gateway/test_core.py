@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from apps.gateway.plane.core import answer, told
 from apps.gateway.plane.core.admission import find_routes, hash_bearer, list_models, require_live
 from apps.gateway.plane.core.errors import CallError
-from apps.gateway.plane.core.request import build_upstream_body, estimate_prompt_tokens, parse_call
+from apps.gateway.plane.core.request import Call, build_upstream_body, estimate_prompt_tokens, parse_call
 from apps.gateway.plane.core.usage import CallFacts, Usage, parse_usage, settle
 from apps.usage.record import Ending
 from tests.fakes.gateway import SECRET, make_key, make_route, make_table, sha
@@ -146,9 +146,12 @@ def test_reported_counts(told_usage: object, expected: Usage | None) -> None:
     assert parse_usage(told_usage) == expected
 
 
+CALL = Call(CHAT, "m", False, False, {}, prompt_tokens=10)
+
+
 def settled(ending: Ending, usage: Usage | None = None, delivered: int = 0):
     facts = CallFacts("req-1", 1.0, CHAT, usage=usage, delivered=delivered)
-    entry = settle(facts, ending, http_status=200, duration_ms=5, estimate_prompt=lambda: 10)
+    entry = settle(facts, ending, http_status=200, duration_ms=5, call=CALL)
     return entry.prompt_tokens, entry.completion_tokens, entry.estimated
 
 

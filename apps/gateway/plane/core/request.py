@@ -80,8 +80,8 @@ def parse_call(path: str, body: bytes) -> Call:
 
 def build_upstream_body(call: Call, served_name: str, *, ask_usage: bool = True) -> bytes:
     """The body for the engine, with its own model name; asks for usage in every stream (GW-12)."""
-    fields = dict(call.fields)
-    fields["model"] = Raw(_encoder.encode(served_name))
+    fields = call.fields.copy()
+    fields["model"] = _written(served_name)
     if call.stream:
         options = _options(fields) or {}
         if ask_usage:
@@ -90,6 +90,11 @@ def build_upstream_body(call: Call, served_name: str, *, ask_usage: bool = True)
         elif not call.wants_usage:
             fields.pop("stream_options", None)
     return _encoder.encode(fields)
+
+
+@lru_cache(maxsize=1024)
+def _written(name: str) -> Raw:
+    return Raw(_encoder.encode(name))
 
 
 def carry_trace(headers: Mapping[bytes, bytes]) -> bytes:
@@ -125,8 +130,14 @@ def _read_model(fields: dict[str, Raw]) -> str:
     raw = fields.get("model")
     if raw is None or bytes(raw) == b"null":
         raise errors.missing_model()
+    return _name_in(bytes(raw))
+
+
+@lru_cache(maxsize=1024)
+def _name_in(raw: bytes) -> str:
+    """The name that this JSON is; few are asked for again and again."""
     try:
-        model = msgspec.json.decode(bytes(raw), type=str)
+        model = msgspec.json.decode(raw, type=str)
     except msgspec.ValidationError:
         raise errors.bad_field("model", "expected a string") from None
     if not model.strip():

@@ -4,13 +4,13 @@ The policy is written out in docs/usage.md. Never guesses over a reported number
 says 0 is billed 0.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from apps.core.masking import mask
+from apps.gateway.plane.core.request import Call, estimate_prompt_tokens
 from apps.usage.record import Ending, UsageEntry
 
 MAX_TOKENS = 2_000_000_000
@@ -88,7 +88,7 @@ def settle(
     *,
     http_status: int,
     duration_ms: int,
-    estimate_prompt: Callable[[], int] | None = None,
+    call: Call | None = None,
 ) -> UsageEntry:
     """The record of an ended call (GW-12), by the policy of docs/usage.md.
 
@@ -106,7 +106,7 @@ def settle(
             facts.usage.cached_tokens,
         )
     elif facts.delivered > 0 or ending is Ending.COMPLETED:
-        prompt = estimate_prompt() if estimate_prompt is not None else 0
+        prompt = 0 if call is None else estimate_prompt_tokens(call)
         completion = facts.delivered
         estimated = True
     # By position, in the order of the record: it is done for every call.

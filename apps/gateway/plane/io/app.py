@@ -29,7 +29,7 @@ from apps.gateway.plane.core.admission import (
     require_scope,
 )
 from apps.gateway.plane.core.config import GatewayConfig
-from apps.gateway.plane.core.request import INFERENCE_PATHS, Call, carry_trace, parse_call
+from apps.gateway.plane.core.request import INFERENCE_PATHS, carry_trace, parse_call
 from apps.gateway.plane.core.usage import CallFacts
 from apps.gateway.plane.io import asgi, meters
 from apps.gateway.plane.io.asked import Asked, CallerGone
@@ -154,7 +154,7 @@ class GatewayApp:
             await self._teller.leave()
         await self._touch()
         self._measure()
-        self._journal.retry()
+        self._journal.flush()
         self._journal.close()
         if self._flusher is not None:
             await asyncio.to_thread(self._flusher.stop)
@@ -182,7 +182,7 @@ class GatewayApp:
             await asyncio.sleep(self._config.usage_retry_s)
             self._measure()
             if self._journal.waiting:
-                self._journal.retry()
+                self._journal.flush()
             if time.monotonic() - touched >= self._config.touch_interval_s:
                 touched = time.monotonic()
                 await self._touch()
@@ -230,12 +230,27 @@ class GatewayApp:
             return None
         self._used_keys[key.key_id] = now
         reply.request_id = carry_on(head.offered)
-        facts = _facts_of(reply.request_id, now, key, call)
+        facts = CallFacts(
+            reply.request_id,
+            now,
+            call.path,
+            key.tenant_id,
+            key.tenant_slug,
+            key.member,
+            key.key_id,
+            key.prefix,
+            call.model,
+            stream=call.stream,
+        )
         settlement = Settlement(self._journal, facts)
         straight = Straight(self._parts, key, call, settlement, reply, carrier)
         straight.carried = head.carried
         straight.begin(choice)
         return straight
+
+    def write_records(self) -> None:
+        """Those of calls whose last bytes are about to go out."""
+        self._journal.flush()
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """As an ASGI app."""
@@ -356,21 +371,6 @@ class GatewayApp:
         exchange = Exchange(self._parts, key, call, pins, settlement, reply)
         exchange.carried = carry_trace(asked.headers)
         await exchange.run()
-
-
-def _facts_of(request_id: str, now: float, key: Key, call: Call) -> CallFacts:
-    return CallFacts(
-        request_id,
-        now,
-        call.path,
-        key.tenant_id,
-        key.tenant_slug,
-        key.member,
-        key.key_id,
-        key.prefix,
-        call.model,
-        stream=call.stream,
-    )
 
 
 async def _handed(owed: Awaitable[None] | None) -> None:

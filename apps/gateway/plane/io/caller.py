@@ -18,7 +18,7 @@ from apps.gateway.plane.core.request import is_host, read_path
 from apps.gateway.plane.io.arriving import Request
 from apps.gateway.plane.io.straight import Head, read_head
 from apps.gateway.plane.io.watch import NEVER
-from apps.gateway.plane.io.wire import WireReply
+from apps.gateway.plane.io.wire import JOIN_BYTES, WireReply
 
 if TYPE_CHECKING:
     from apps.gateway.plane.io.listener import Listener
@@ -163,6 +163,7 @@ class Caller(asyncio.Protocol):
             self._close()
 
     def abort(self) -> None:
+        self.lost = True  # what is held back for it is not written any more
         if self._transport is not None:
             self._transport.abort()
 
@@ -260,23 +261,28 @@ class Caller(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    def answered(self) -> None:
-        self._task = self._course = None
-        answering, self._answering = self._answering, None
-        if answering is not None and self._ends_with(answering[0]):
+    def end(self, data: bytes) -> None:
+        listener, closes = self._listener, self.closes
+        if closes or self._full or len(data) >= JOIN_BYTES:
+            listener.outbox.flush()
+            self.write(data)
+        else:
+            listener.outbox.hold(self.write, data)
+        self._task = self._course = self._answering = None
+        if closes:
             self._finish()
         elif self._waiting or self._broken is not None:
             self._loop.call_soon(self._go_on)
         else:
-            config = self._listener.config
+            config = listener.config
             self.due = self._loop.time() + (config.head_timeout_s if self._heading else config.idle_timeout_s)
 
     @property
     def closes(self) -> bool:
-        return self._answering is None or self._ends_with(self._answering[0])
-
-    def _ends_with(self, request: Request) -> bool:
-        return self._listener.draining or not (request.complete and request.stays and request.modern)
+        if self._answering is None or self._listener.draining:
+            return True
+        request = self._answering[0]
+        return not (request.complete and request.stays and request.modern)
 
     def _go_on(self) -> None:
         if self._transport is None or self.lost or self._lingers or self._transport.is_closing():
@@ -304,7 +310,7 @@ class Caller(asyncio.Protocol):
             if (course := gateway.begin(head, body, reply, self)) is not None:
                 self._course = course if self._task is None else None
                 return
-        self._task = self._loop.create_task(self._answered(gateway.answer(request, reply), reply))
+        self._task = self._loop.create_task(self._run(gateway.answer(request, reply), reply))
 
     def _learn(self, data: bytes, request: Request) -> None:
         """A request that came alone and at once: the next one may be just like it."""
@@ -332,9 +338,9 @@ class Caller(asyncio.Protocol):
     def carry(self, work: Coroutine[Any, Any, None], reply: WireReply) -> None:
         """The call goes on in a task."""
         self._course = None
-        self._task = self._loop.create_task(self._answered(work, reply))
+        self._task = self._loop.create_task(self._run(work, reply))
 
-    async def _answered(self, work: Coroutine[Any, Any, None], reply: WireReply) -> None:
+    async def _run(self, work: Coroutine[Any, Any, None], reply: WireReply) -> None:
         try:
             await work
         finally:
@@ -364,6 +370,7 @@ class Caller(asyncio.Protocol):
 
     def _close(self) -> None:
         """After what was written has gone out, for as long as a caller may take to read it."""
+        self._listener.outbox.flush()
         self.due = self._loop.time() + self._listener.config.client_write_timeout_s
         if self._transport is not None:
             self._transport.close()

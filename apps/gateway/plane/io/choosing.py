@@ -63,8 +63,9 @@ class Choosing:
         now, view = time.monotonic(), self._view
         view.circuits = circuits = self._circuits.get(key.tenant_id, _NONE)
         routes, session = self._routes(call, key), None
-        if any(route.sticky for route in routes):
-            session = functools.partial(_session, call=call, key=key, pins=pins)
+        for route in routes:
+            if route.sticky:
+                session = functools.partial(_session, call=call, key=key, pins=pins)
         choice = choose(routes, view, now, tried=tried, pins=pins, session=session)
         if choice is None:
             return None

@@ -14,7 +14,7 @@ from apps.gateway.plane.core.answer import read_upstream_error
 from apps.gateway.plane.core.blame import failure_of
 from apps.gateway.plane.core.choice import Choice, Pins
 from apps.gateway.plane.core.config import GatewayConfig
-from apps.gateway.plane.core.request import Call, estimate_prompt_tokens
+from apps.gateway.plane.core.request import Call
 from apps.gateway.plane.core.stream import StreamScanner
 from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.choosing import Choosing
@@ -86,7 +86,7 @@ class Course(Waiting):
         self.stopping = False
         self.carried = b""
         self.task: asyncio.Task[None] | None = None
-        settlement.estimate_prompt = lambda: estimate_prompt_tokens(call)
+        settlement.call = call
 
     @property
     def model_in_use(self) -> str | None:
@@ -143,10 +143,10 @@ class Course(Waiting):
             retry_after_s=self._parts.config.retry_after_s,
         )
 
-    def _settle(self, ending: Ending, http_status: int) -> None:
+    def _settle(self, ending: Ending, http_status: int, *, put: bool = False) -> None:
         if self._scanner is not None:
             self._facts.usage, self._facts.delivered = self._scanner.usage, self._scanner.pieces
-        self._settlement.settle(ending, http_status)
+        self._settlement.settle(ending, http_status, put=put)
 
     def _sent_status(self, otherwise: int) -> int:
         return 200 if self._reply.started else otherwise

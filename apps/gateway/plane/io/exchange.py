@@ -7,6 +7,7 @@ once, whatever happens. Never touches the database.
 import asyncio
 import logging
 from collections.abc import Awaitable
+from time import monotonic
 
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.answer import REFUSES_US, Answer, read_answer, rejects_usage_option
@@ -239,7 +240,7 @@ class Exchange(Course):
     # ---- deadlines ----
 
     def overdue(self) -> None:
-        if self._loop.time() < self._late_at:
+        if monotonic() < self._late_at:
             self._beat()
         elif self._scanner is not None and self._scanner.done and self._waiting_for[0] != "caller":
             # All was said but the end of the HTTP message: its connection is dropped, nothing else.

@@ -1,12 +1,14 @@
 """Appends usage records to this process's own file, before the caller has the last bytes (GW-12).
 
-One `write` a record on an O_APPEND descriptor: a killed process leaves whole lines, at most the
-last one torn. Never talks to the database; `apps.usage.flusher` does.
+Whole lines on an O_APPEND descriptor: a killed process leaves at most the last one torn. Never talks to the
+database; `apps.usage.flusher` does.
 """
 
 import logging
 import os
 from collections import deque
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -16,6 +18,8 @@ from apps.usage.record import UsageEntry
 
 log = logging.getLogger("heteroflow.gateway")
 _encoder = msgspec.json.Encoder()
+AT_ONCE = 256
+"""So many records at most are one `write`."""
 
 
 class Journal:
@@ -52,31 +56,26 @@ class Journal:
 
     def append(self, entry: UsageEntry) -> bool:
         """Writes one record; False when it had to wait in memory (already logged)."""
-        line = _encoder.encode(entry) + b"\n"
-        first = not self._waiting
-        if first and self._try(line):
-            return True
-        self._waiting.append(line)
+        self.put(entry)
+        return self.flush()
+
+    def put(self, entry: UsageEntry) -> None:
+        """Takes a record that the next `flush` writes: whoever ends many calls at once pays for one write."""
+        if len(self._waiting) >= self._backlog:
+            self.flush()
+        self._waiting.append(_encoder.encode(entry) + b"\n")
         if len(self._waiting) > self._backlog:
             self._waiting.popleft()
             self.lost += 1
             log.error("usage record lost: the backlog of %d records is full", self._backlog)
-        return not first and self.retry()
 
-    def retry(self) -> bool:
+    def flush(self) -> bool:
         """Writes what waits; False when the file still can't be written."""
-        while self._waiting:
-            if not self._try(self._waiting[0]):
-                return False
-            self._waiting.popleft()
-        return True
-
-    def _try(self, line: bytes) -> bool:
         try:
-            self._write(line)
+            while self._waiting:
+                self._write(islice(self._waiting, AT_ONCE))
         except OSError as error:
-            waiting = self.waiting or 1
-            log.error("usage records wait: %d, since the usage file fails: %s", waiting, error.strerror)
+            log.error("usage records wait: %d, since the usage file fails: %s", self.waiting, error.strerror)
             return False
         return True
 
@@ -92,14 +91,20 @@ class Journal:
         self.close()
         self._name, self._descriptor, self._size = name, descriptor, 0
 
-    def _write(self, line: bytes) -> None:
+    def _write(self, lines: Iterable[bytes]) -> None:
+        """Writes the first of those that wait; what could not be written goes on waiting. Raises OSError."""
+        data = b"".join(lines)
         if self._descriptor < 0 or self._name is None:
             self.open()
-        elif self._size and self._size + len(line) > self._max_file_bytes:
+        elif self._size and self._size + len(data) > self._max_file_bytes:
             self._begin(msgspec.structs.replace(self._name, sequence=self._name.sequence + 1))
-        written = os.write(self._descriptor, line)
-        if written < len(line):
+        written = os.write(self._descriptor, data)
+        whole = written if written == len(data) else data.rfind(b"\n", 0, written) + 1
+        if whole < written:
             # Half a line must not stay: the next one would be glued to it.
-            os.ftruncate(self._descriptor, self._size)
+            os.ftruncate(self._descriptor, self._size + whole)
+        self._size += whole
+        for _ in range(data.count(b"\n", 0, whole)):
+            self._waiting.popleft()
+        if whole < len(data):
             raise OSError(28, "no space for a whole record")
-        self._size += written

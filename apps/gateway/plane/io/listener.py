@@ -12,6 +12,7 @@ from apps.gateway.plane.core.errors import CallError
 from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.asked import Asked
 from apps.gateway.plane.io.caller import Caller, Course
+from apps.gateway.plane.io.outbox import Outbox
 from apps.gateway.plane.io.reply import Reply
 from apps.gateway.plane.io.straight import Carrier, Head
 from apps.gateway.plane.io.watch import Watch
@@ -21,6 +22,9 @@ BACKLOG = 4096
 
 
 class Answering(Protocol):
+    def write_records(self) -> None:
+        """Called before the last bytes of answers go out."""
+
     async def answer(self, asked: Asked, reply: Reply) -> None: ...
 
     def begin(self, head: Head, body: bytes, reply: Reply, line: Carrier) -> Course | None:
@@ -33,6 +37,7 @@ class Listener:
     def __init__(self, gateway: Answering, config: GatewayConfig) -> None:
         self.gateway = gateway
         self.config = config
+        self.outbox = Outbox(gateway.write_records)
         self.draining = False
         self._watch = Watch(config.deadline_step_s)
         self._callers: set[Caller] = set()

@@ -6,9 +6,11 @@ here by hand instead of being asked at the scrape, so that several processes can
 (PROMETHEUS_MULTIPROC_DIR). What every call counts is gathered in plain numbers and given to them each second.
 """
 
-from bisect import bisect_left
+from bisect import bisect_right
+from collections import Counter as Counted
 from collections.abc import Mapping
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -19,6 +21,7 @@ MODELS_MAX = 500
 """As many models get a series of their own; those that come later share `other`."""
 BACKEND_STATES = ("passed_over", "half_open", "open", "hot")
 COUNTED_AT_ONCE = 256
+KINDS = ("prompt", "completion", "cached")
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 CALLS = Counter("heteroflow_gateway_requests", "Calls ended, by ending and status.", ["ending", "status"])
@@ -94,12 +97,15 @@ class _Times:
         self._counts: dict[str, list[int]] = {}
         self._sums: dict[str, float] = {}
 
-    def add(self, label: str, seconds: float) -> None:
-        counts = self._counts.get(label)
-        if counts is None:
-            counts = self._counts[label] = [0] * (len(SECONDS) + 1)
-        counts[bisect_left(SECONDS, seconds)] += 1
-        self._sums[label] = self._sums.get(label, 0.0) + seconds
+    def add_all(self, label: str, times_ms: list[int]) -> None:
+        if not times_ms:
+            return
+        times_ms.sort()
+        upto = [bisect_right(times_ms, bound * 1000) for bound in SECONDS]
+        counts = self._counts.setdefault(label, [0] * (len(SECONDS) + 1))
+        for bucket, (before, until) in enumerate(pairwise((0, *upto, len(times_ms)))):
+            counts[bucket] += until - before
+        self._sums[label] = self._sums.get(label, 0.0) + sum(times_ms) / 1000
 
     def give(self) -> None:
         for label, counts in self._counts.items():
@@ -114,8 +120,8 @@ class _Times:
 
 
 _uncounted: list[UsageEntry] = []
-_ended: dict[tuple[str, int], int] = {}
-_spent: dict[tuple[str, str], int] = {}
+_ended: Counted[tuple[str, int]] = Counted()
+_spent: dict[str, list[int]] = {}
 _flying: set[str] = set()
 _first, _duration = _Times(FIRST), _Times(DURATION)
 
@@ -129,27 +135,20 @@ def count_call(entry: UsageEntry) -> None:
 
 
 def _count() -> None:
-    for entry in _uncounted:
-        _count_one(entry)
+    _ended.update([(one.ending.value, one.http_status) for one in _uncounted])
+    for label, streams in (("no", False), ("yes", True)):
+        of_kind = [one for one in _uncounted if one.stream is streams]
+        _duration.add_all(label, [one.duration_ms for one in of_kind])
+        _first.add_all(label, [one.ttft_ms for one in of_kind if one.ttft_ms is not None])
+    for one in _uncounted:
+        if one.route_id and one.ending is not Ending.REFUSED and one.ending is not Ending.NO_BACKEND:
+            spent = _spent.get(one.model)
+            if spent is None:
+                spent = _spent[one.model] = [0, 0, 0]
+            spent[0] += one.prompt_tokens
+            spent[1] += one.completion_tokens
+            spent[2] += one.cached_tokens
     _uncounted.clear()
-
-
-def _count_one(entry: UsageEntry) -> None:
-    ending = (entry.ending.value, entry.http_status)
-    _ended[ending] = _ended.get(ending, 0) + 1
-    stream = "yes" if entry.stream else "no"
-    _duration.add(stream, entry.duration_ms / 1000)
-    if entry.ttft_ms is not None:
-        _first.add(stream, entry.ttft_ms / 1000)
-    if entry.route_id and entry.ending not in (Ending.REFUSED, Ending.NO_BACKEND):
-        model = entry.model
-        for kind, count in (
-            ("prompt", entry.prompt_tokens),
-            ("completion", entry.completion_tokens),
-            ("cached", entry.cached_tokens),
-        ):
-            if count:
-                _spent[model, kind] = _spent.get((model, kind), 0) + count
 
 
 def flush() -> None:
@@ -157,8 +156,10 @@ def flush() -> None:
     _count()
     for (ending, status), count in _ended.items():
         _child(CALLS, ending, str(status)).inc(count)
-    for (model, kind), count in _spent.items():
-        _child(TOKENS, label_of(model), kind).inc(count)
+    for model, spent in _spent.items():
+        for kind, count in zip(KINDS, spent, strict=True):
+            if count:
+                _child(TOKENS, label_of(model), kind).inc(count)
     _ended.clear()
     _spent.clear()
     _first.give()

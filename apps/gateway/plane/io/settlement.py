@@ -2,10 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 from apps.core.request_id import request_id
+from apps.gateway.plane.core.request import Call
 from apps.gateway.plane.core.usage import CallFacts, settle
 from apps.gateway.plane.io import meters
 from apps.usage.record import Ending, UsageEntry
@@ -16,23 +16,26 @@ log = logging.getLogger("heteroflow.gateway")
 class RecordWriter(Protocol):
     def append(self, entry: UsageEntry) -> bool: ...
 
+    def put(self, entry: UsageEntry) -> None: ...
+
 
 class Settlement:
     """Settles a call exactly once; later attempts do nothing."""
 
-    __slots__ = ("_begun", "_journal", "estimate_prompt", "facts", "settled")
+    __slots__ = ("_begun", "_journal", "call", "facts", "settled")
 
     def __init__(self, journal: RecordWriter, facts: CallFacts) -> None:
         self._journal = journal
         self._begun = time.monotonic()
         self.facts = facts
-        self.estimate_prompt: Callable[[], int] | None = None
+        self.call: Call | None = None
         self.settled = False
 
     def elapsed_ms(self) -> int:
         return round((time.monotonic() - self._begun) * 1000)
 
-    def settle(self, ending: Ending, http_status: int) -> None:
+    def settle(self, ending: Ending, http_status: int, *, put: bool = False) -> None:
+        """With `put` the record is laid ready: the caller's connection writes it before the last bytes."""
         if self.settled:
             return
         self.settled = True
@@ -41,9 +44,12 @@ class Settlement:
             ending,
             http_status=http_status,
             duration_ms=self.elapsed_ms(),
-            estimate_prompt=self.estimate_prompt,
+            call=self.call,
         )
-        self._journal.append(entry)
+        if put:
+            self._journal.put(entry)
+        else:
+            self._journal.append(entry)
         meters.count_call(entry)
         level = logging.DEBUG if ending is Ending.COMPLETED else logging.INFO
         if not log.isEnabledFor(level):

@@ -7,6 +7,7 @@ it is, as any other (exchange.py).
 
 import logging
 from collections.abc import Coroutine
+from time import monotonic
 from typing import Any, Protocol
 
 from apps.core.request_id import request_id as present_id
@@ -123,7 +124,7 @@ class Straight(Exchange):
     def overdue(self) -> None:
         if self._carrier is None:
             super().overdue()
-        elif self._loop.time() < self._late_at:
+        elif monotonic() < self._late_at:
             self.due = 0.0  # a heartbeat is due, which the task gives
             self._hand_over()
         elif self._scanner is not None and self._scanner.done:
@@ -159,7 +160,7 @@ class Straight(Exchange):
         facts.ttft_ms = self._settlement.elapsed_ms()
         facts.usage, facts.delivered = answer.usage, answer.text_tokens
         self._succeed()
-        self._settle(Ending.COMPLETED, 200)
+        self._settle(Ending.COMPLETED, 200, put=True)
         self._reply.whole(200, answer.body)
         self._release()
 
@@ -182,7 +183,7 @@ class Straight(Exchange):
                 self._hand_over()
                 return
             if scanner.done:
-                self._settle(Ending.COMPLETED, 200)
+                self._settle(Ending.COMPLETED, 200, put=True)
                 self._reply.stream(out, last=True)
                 self._expect("end", self._parts.config.tail_timeout_s)
             else:

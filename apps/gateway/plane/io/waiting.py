@@ -3,7 +3,7 @@
 Owns how the deadlines of a call follow each other; what happens when one has passed is the call's business.
 """
 
-import asyncio
+from time import monotonic
 
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.io.watch import NEVER
@@ -16,19 +16,18 @@ class Waiting:
     """`due` is when the watch looks next: at `_late_at`, from when on `_waiting_for` (what, seconds) is late,
     or, while an event is waited for, before it, when the caller should get a heartbeat."""
 
-    __slots__ = ("_beat_s", "_config", "_ends_at", "_late_at", "_loop", "_waiting_for", "due")
+    __slots__ = ("_beat_s", "_config", "_ends_at", "_late_at", "_waiting_for", "due")
 
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
-        self._loop = asyncio.get_running_loop()
         self._waiting_for = ("answer", config.first_byte_timeout_s)
-        self._ends_at = self._loop.time() + config.total_timeout_s
+        self._ends_at = monotonic() + config.total_timeout_s
         self._beat_s = config.heartbeat_s or NEVER
         self.due = self._late_at = NEVER
 
     def _expect(self, what: str, within_s: float) -> None:
         """Sets the deadline of the engine; `what` names it in the error."""
-        late_at = self._loop.time() + within_s
+        late_at = monotonic() + within_s
         if late_at > self._ends_at:
             what, within_s, late_at = "end", self._config.total_timeout_s, self._ends_at
         self._waiting_for = (what, within_s)
@@ -36,7 +35,7 @@ class Waiting:
 
     def _expect_event(self, what: str, within_s: float) -> None:
         """The same, with heartbeats meanwhile. Called for each event."""
-        now = self._loop.time()
+        now = monotonic()
         late_at = now + within_s
         if late_at > self._ends_at:
             what, within_s, late_at = "end", self._config.total_timeout_s, self._ends_at
@@ -49,9 +48,9 @@ class Waiting:
         """Sets the deadline of a caller that doesn't read."""
         within_s = self._config.client_write_timeout_s
         self._waiting_for = ("caller", within_s)
-        self.due = self._late_at = self._loop.time() + within_s
+        self.due = self._late_at = monotonic() + within_s
 
     def _expect_as_before(self, waiting_for: tuple[str, float], late_at: float) -> None:
         """What was waited for is still to come, by the same deadline."""
         self._waiting_for, self._late_at = waiting_for, late_at
-        self.due = min(self._loop.time() + self._beat_s, late_at)
+        self.due = min(monotonic() + self._beat_s, late_at)

@@ -14,7 +14,7 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _STATUS_LINES = {
     status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n".encode() for status in range(200, 600)
 }
-_JOIN_BYTES = 64 * 1024
+JOIN_BYTES = 64 * 1024
 
 
 def _lines(headers: Headers) -> bytes:
@@ -33,11 +33,11 @@ class Line(Protocol):
 
     def write(self, data: bytes) -> None: ...
 
+    def end(self, data: bytes) -> None:
+        """The last bytes of the answer: they go out within this turn of the loop, after its record."""
+
     def owed(self) -> Awaitable[None] | None:
         """What to wait for before more is sent, if its caller reads too slowly."""
-
-    def answered(self) -> None:
-        """The last byte was handed over."""
 
 
 class WireReply(Reply):
@@ -53,22 +53,21 @@ class WireReply(Reply):
         self._bare = bare
 
     def whole(self, status: int, body: bytes, headers: Headers = JSON) -> Awaitable[None] | None:
-        if headers is JSON and status == 200 and not (self.backend or self._line.closes):  # nearly all
+        line = self._line
+        if headers is JSON and status == 200 and not (self.backend or line.closes):  # nearly all
             self.started = True
             head = _heads()[0] % (len(body), self.request_id.encode())
         else:
             lines = _JSON_LINES if headers is JSON else _lines(headers)
             head = self._head(status, b"%bcontent-length: %d\r\n" % (lines, len(body)))
-        line = self._line
         self.ended = True
         if self._bare:
-            line.write(head)
-        elif len(body) < _JOIN_BYTES:
-            line.write(head + body)
+            line.end(head)
+        elif len(body) < JOIN_BYTES:
+            line.end(head + body)
         else:
             line.write(head)
-            line.write(body)
-        line.answered()
+            line.end(body)
         return line.owed()
 
     def stream(self, body: bytes, *, last: bool = False) -> Awaitable[None] | None:
@@ -83,8 +82,7 @@ class WireReply(Reply):
                 out = self._head(200, _STREAM_LINES + framing) + out
         if last:
             self.ended = True
-            line.write(out + b"0\r\n\r\n" if self._chunks else out)
-            line.answered()
+            line.end(out + b"0\r\n\r\n" if self._chunks else out)
         else:
             line.write(out)
         return line.owed()

@@ -1,0 +1,37 @@
+"""The last bytes of answers, kept back until the loop has done what came at once: then the records of their
+calls are written in one go, and after them they go out (GW-12, GW-15).
+
+A turn of the loop ends dozens of calls: one write to the disk for all, and each process beside this one is
+woken once. Owns that order; knows neither calls nor records.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+log = logging.getLogger("heteroflow.gateway")
+
+
+class Outbox:
+    """Of one loop. `first` must have ended before any of the bytes go out."""
+
+    __slots__ = ("_first", "_held")
+
+    def __init__(self, first: Callable[[], object]) -> None:
+        self._first = first
+        self._held: list[tuple[Callable[[bytes], None], bytes]] = []
+
+    def hold(self, write: Callable[[bytes], None], data: bytes) -> None:
+        """`write` gets `data` within this turn of the loop."""
+        if not self._held:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._held.append((write, data))
+
+    def flush(self) -> None:
+        held, self._held = self._held, []
+        self._first()
+        for write, data in held:
+            try:
+                write(data)
+            except Exception:  # one connection's fault, and the answers of many
+                log.exception("an answer could not be handed over")
