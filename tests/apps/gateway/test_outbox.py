@@ -98,19 +98,25 @@ async def test_an_answer_that_is_not_held_back_follows_its_record_too(request_: 
     assert len(recording.seen) > before
 
 
+class Wire:
+    def __init__(self, got: list[bytes], *, broken: bool = False) -> None:
+        self._got, self._broken = got, broken
+
+    def write(self, data: bytes) -> None:
+        if self._broken:
+            raise RuntimeError
+        self._got.append(data)
+
+
 async def test_one_that_fails_is_alone() -> None:
     got: list[bytes] = []
-
-    def fail(_: bytes) -> None:
-        raise RuntimeError
-
     outbox = Outbox(lambda: got.append(b"records"))
-    for write, data in ((got.append, b"a"), (fail, b"b"), (got.append, b"c")):
-        outbox.hold(write, data)
+    for data in (b"a", b"b", b"c"):
+        outbox.hold(Wire(got, broken=data == b"b"), data)
     assert got == []
     await asyncio.sleep(0)
     assert got == [b"records", b"a", b"c"]
-    outbox.hold(got.append, b"d")
+    outbox.hold(Wire(got), b"d")
     await asyncio.sleep(0)
     assert got[3:] == [b"records", b"d"]
 

@@ -6,6 +6,7 @@ Owns that comparison. Whatever is not exactly alike is left to be read event by 
 """
 
 import re
+from operator import itemgetter
 
 import msgspec
 
@@ -20,12 +21,13 @@ class Alike:
     """All events that begin and end as one that was passed. Those in the middle of a stream only: `read` must
     have found nothing in the first but its text."""
 
-    __slots__ = ("_between_shown", "_head", "_head_shown", "_tail", "_tail_shown")
+    __slots__ = ("_between", "_between_shown", "_head", "_head_shown", "_tail", "_tail_shown", "_text_of")
 
     def __init__(self, head: bytes, tail: bytes, head_shown: bytes, tail_shown: bytes) -> None:
         self._head, self._tail = head, tail
         self._head_shown, self._tail_shown = head_shown, tail_shown
-        self._between_shown = tail_shown + head_shown
+        self._between, self._between_shown = tail + head, tail_shown + head_shown
+        self._text_of = itemgetter(slice(len(head), -len(tail)))
 
     def cut(self, data: bytes) -> tuple[bytes, int, bytes] | None:
         """What the like events at the beginning of `data` are passed on as, how many of them have a text, and
@@ -57,9 +59,10 @@ class Alike:
     def pass_all(self, pieces: list[bytes]) -> tuple[bytes, int] | None:
         """What the pieces are passed on as, and how many of them have a text, where each is a like event and
         none has an escape in it; else None."""
-        head, tail = self._head, self._tail
-        texts = [piece.removeprefix(head).removesuffix(tail) for piece in pieces]
-        if not texts or not self._are_texts(texts, sum(map(len, pieces))):
+        texts = list(map(self._text_of, pieces))
+        if b"%b%b%b" % (self._head, self._between.join(texts), self._tail) != b"".join(pieces):
+            return None
+        if not _are_bare(texts):
             return None
         return self._show(texts), len(texts) - texts.count(b"")
 
@@ -70,12 +73,17 @@ class Alike:
     def _are_texts(self, texts: list[bytes], size: int) -> bool:
         """Whether events of this size together are these texts and no more. Had one another beginning or end,
         it would still stand there, and a text has no quote in it."""
-        joined = b"".join(texts)
-        bare = len(joined) + len(texts) * (len(self._head) + len(self._tail)) == size
-        return bare and len(joined.translate(None, _SPECIAL)) == len(joined)
+        bare = sum(map(len, texts)) + len(texts) * (len(self._head) + len(self._tail)) == size
+        return bare and _are_bare(texts)
 
     def _show(self, texts: list[bytes]) -> bytes:
         return b"%b%b%b" % (self._head_shown, self._between_shown.join(texts), self._tail_shown)
+
+
+def _are_bare(texts: list[bytes]) -> bool:
+    """Whether none has an escape or a quote in it."""
+    joined = b"".join(texts)
+    return len(joined.translate(None, _SPECIAL)) == len(joined)
 
 
 def learn(event: bytes, shown: bytes, text: str) -> Alike | None:

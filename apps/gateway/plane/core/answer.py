@@ -6,7 +6,6 @@ Pure: bytes in, bytes out. An engine's 5xx text is never passed on, since it may
 import re
 from collections.abc import Iterable
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.request import estimate_text_tokens
-from apps.gateway.plane.core.stream import is_aborted
+from apps.gateway.plane.core.stream import cut_name_out, is_aborted
 from apps.gateway.plane.core.told import MAX_MESSAGE_CHARS, read_error_object, upstream_reported
 from apps.gateway.plane.core.usage import Usage, decode_usage, parse_usage, read_counts
 
@@ -87,12 +86,12 @@ def read_answer(body: bytes, model: str) -> Answer:
     for choice in told.choices or ():
         if choice.finish_reason == "abort":
             raise errors.upstream_aborted()
-    counts = told.usage
+    counts, name = told.usage, told.model
     usage = read_counts(counts.prompt_tokens, counts.completion_tokens, counts.prompt_tokens_details)
     if usage is None:
         return _read_odd_answer(body, model)
-    if told.model is not None and told.model != model:
-        body = _rename(body, told.model, model)
+    if name is not None and name != model:
+        body = cut_name_out(body, name, model) or _rename(body, name, model)
     return Answer(body, usage, 0)
 
 
@@ -107,30 +106,20 @@ def _read_odd_answer(body: bytes, model: str) -> Answer:
     usage = parse_usage(decode_usage(bytes(fields.get("usage", b"null"))))
     text_bytes = _read_choices(bytes(fields.get("choices", b"[]")))
     name = bytes(fields.get("model", b"null"))
-    if name.startswith(b'"') and msgspec.json.decode(name) != model:
-        body = _rename(body, msgspec.json.decode(name), model)
+    if name.startswith(b'"') and (was := msgspec.json.decode(name)) != model:
+        body = cut_name_out(body, was, model) or _rename(body, was, model)
     return Answer(body, usage, estimate_text_tokens(text_bytes))
 
 
 def _rename(body: bytes, name: str, model: str) -> bytes:
-    """The same bytes with another model name. Where only one field of all is called so it is cut out, else
-    the object is taken apart and put together again."""
-    if body.count(b'"model"') == 1:
-        was, becomes = _fields_of_model(name, model)
-        if was in body:
-            return body.replace(was, becomes, 1)
+    """The same bytes with another model name, where that can't be cut in: its field is found, or the object
+    is taken apart and put together again."""
     found = _MODEL.search(body)
     if found is not None and body.count(b'"model"') == 1 and found[1] == _encoder.encode(name):
         return b"%b%b%b" % (body[: found.start(1)], _encoder.encode(model), body[found.end(1) :])
     fields = _fields.decode(body)
     fields["model"] = Raw(_encoder.encode(model))
     return _encoder.encode(fields)
-
-
-@lru_cache(maxsize=1024)
-def _fields_of_model(name: str, model: str) -> tuple[bytes, bytes]:
-    """The field as most engines write it, with its name of the model and with the caller's."""
-    return b'"model":%b' % _encoder.encode(name), b'"model":%b' % _encoder.encode(model)
 
 
 def read_upstream_error(

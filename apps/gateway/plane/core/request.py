@@ -75,7 +75,7 @@ def parse_call(path: str, body: bytes) -> Call:
         raise errors.malformed(str(error) if body.strip() else "it is empty") from None
     streams = path in STREAMING_PATHS and _read_stream(fields)
     wants_usage = streams and _read_include_usage(fields)
-    return Call(path, _read_model(fields), streams, wants_usage, fields)
+    return Call(path, _read_model(bytes(fields.get("model", b"null"))), streams, wants_usage, fields)
 
 
 def build_upstream_body(call: Call, served_name: str, *, ask_usage: bool = True) -> bytes:
@@ -126,16 +126,11 @@ def estimate_text_tokens(text_bytes: int) -> int:
     return math.ceil(text_bytes / TEXT_BYTES_PER_TOKEN)
 
 
-def _read_model(fields: dict[str, Raw]) -> str:
-    raw = fields.get("model")
-    if raw is None or bytes(raw) == b"null":
-        raise errors.missing_model()
-    return _name_in(bytes(raw))
-
-
 @lru_cache(maxsize=1024)
-def _name_in(raw: bytes) -> str:
-    """The name that this JSON is; few are asked for again and again."""
+def _read_model(raw: bytes) -> str:
+    """The name that this JSON is; a few are asked for again and again."""
+    if raw == b"null":
+        raise errors.missing_model()
     try:
         model = msgspec.json.decode(raw, type=str)
     except msgspec.ValidationError:

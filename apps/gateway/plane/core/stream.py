@@ -5,6 +5,7 @@ must be told. Accounting that fails never fails the caller.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -106,20 +107,27 @@ class StreamScanner:
                     return bytes(out) + passed if out else passed
                 out += passed
             learning = self._lessons > 0 and looks > 0
-            try:
-                events = self._cutter.feed(chunk, one=learning)
-            except EventTooLong:
-                self.fault = errors.upstream_unreadable("holds an event that is too long")
-                return bytes(out) + self.fault.event()
-            for event in events:
-                out += self._pass(event)
-                if self.ended:
-                    break
-            if not learning or not events:
+            read = self._read(chunk, one=learning)
+            out += b"".join(read)
+            if not learning or not read:
                 break
             looks -= 1
             chunk = b""  # the rest is with the cutter; what was just learnt may hold for it
         return bytes(out)
+
+    def _read(self, chunk: bytes, *, one: bool = False) -> list[bytes]:
+        """What the events that `chunk` completed are passed on as, each one read; with `one` the first."""
+        try:
+            events = self._cutter.feed(chunk, one=one)
+        except EventTooLong:
+            self.fault = errors.upstream_unreadable("holds an event that is too long")
+            return [self.fault.event()]
+        passed = []
+        for event in events:
+            passed.append(self._pass(event))
+            if self.ended:
+                break
+        return passed
 
     def feed_all(self, pieces: list[bytes]) -> bytes:
         """The same with all that has come, as it came: most engines send each event in a piece of its own."""
@@ -134,7 +142,8 @@ class StreamScanner:
             if (passed := alike.pass_all(rest[:end])) is not None:
                 out += passed[0]
                 self.pieces += passed[1]
-                rest = rest[end:]
+                # None of the others is a like one.
+                return b"".join([out, *self._read(b"".join(rest[end:]))]) if end < len(rest) else out
         return out + self.feed(b"".join(rest)) if rest else out
 
     def _pass_alike(self, alike: Alike, chunk: bytes) -> tuple[bytes, bytes]:
@@ -224,13 +233,8 @@ class StreamScanner:
         return event
 
     def _rename(self, event: bytes, data: bytes, name: str) -> bytes:
-        """The event with the caller's model name. Where only one field is called so it is cut out, else the
-        object is taken apart and put together again."""
-        if event.count(b'"model"') == 1:
-            field = b'"model":%b' % _encoder.encode(name)
-            if field in event:
-                return event.replace(field, b'"model":%b' % bytes(self._name), 1)
-        return self._edit(event, data)
+        """The event with the caller's model name: cut in, or the object taken apart and put together."""
+        return cut_name_out(event, name, self._model) or self._edit(event, data)
 
     def _edit(self, event: bytes, data: bytes) -> bytes:
         """The event with the caller's model name and without usage, if that is to be hidden."""
@@ -248,6 +252,22 @@ class StreamScanner:
         """One well-formed error event in place of whatever form the engine's error has."""
         self.fault = upstream_reported(data or b"")
         return self.fault.event()
+
+
+def cut_name_out(message: bytes, name: str, model: str) -> bytes | None:
+    """The same bytes with another model name, where only one field of all is called so and stands as most
+    engines write it there; else None."""
+    if message.count(b'"model"') == 1:
+        was, becomes = _fields_of_model(name, model)
+        if was in message:
+            return message.replace(was, becomes, 1)
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _fields_of_model(name: str, model: str) -> tuple[bytes, bytes]:
+    """The field as most engines write it, with its name of the model and with the caller's."""
+    return b'"model":%b' % _encoder.encode(name), b'"model":%b' % _encoder.encode(model)
 
 
 def is_aborted(finish_reason: Any) -> bool:

@@ -28,6 +28,7 @@ from apps.gateway.plane.core.admission import (
     require_live,
     require_scope,
 )
+from apps.gateway.plane.core.choice import NO_PINS
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.core.request import INFERENCE_PATHS, carry_trace, parse_call
 from apps.gateway.plane.core.usage import CallFacts
@@ -222,10 +223,10 @@ class GatewayApp:
             return None
         try:
             call = parse_call(head.path, body)
-            find_routes(table, key, call.model)
+            routes = find_routes(table, key, call.model)
         except errors.CallError:
             return None
-        choice = self._parts.choosing.enter(call, key)
+        choice = self._parts.choosing.enter(call, key, routes=routes)
         if choice is None:
             return None
         self._used_keys[key.key_id] = now
@@ -243,7 +244,7 @@ class GatewayApp:
             stream=call.stream,
         )
         settlement = Settlement(self._journal, facts)
-        straight = Straight(self._parts, key, call, settlement, reply, carrier)
+        straight = Straight(self._parts, key, call, NO_PINS, settlement, facts, reply, carrier=carrier)
         straight.carried = head.carried
         straight.begin(choice)
         return straight
@@ -368,7 +369,7 @@ class GatewayApp:
         except Exception:
             settlement.settle(Ending.REFUSED, errors.internal().status)
             raise
-        exchange = Exchange(self._parts, key, call, pins, settlement, reply)
+        exchange = Exchange(self._parts, key, call, pins, settlement, facts, reply)
         exchange.carried = carry_trace(asked.headers)
         await exchange.run()
 

@@ -89,11 +89,7 @@ def _join(lines: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 class _Reply(Reply):
-    __slots__ = ("_send",)
-
-    def __init__(self, send: Send) -> None:
-        super().__init__()
-        self._send = send
+    _send: Send
 
     async def whole(self, status: int, body: bytes, headers: Headers = JSON) -> None:
         await self._start(status, (*headers, (b"content-length", str(len(body)).encode())))

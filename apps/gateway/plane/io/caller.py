@@ -267,7 +267,7 @@ class Caller(asyncio.Protocol):
             listener.outbox.flush()
             self.write(data)
         else:
-            listener.outbox.hold(self.write, data)
+            listener.outbox.hold(self, data)
         self._task = self._course = self._answering = None
         if closes:
             self._finish()
@@ -325,7 +325,7 @@ class Caller(asyncio.Protocol):
         body = likeness.body(data)
         if body is None or self._listener.draining:
             return False
-        reply = WireReply(self, chunks=True, bare=False)
+        reply = WireReply(self)
         self._answering = request, reply
         course = self._listener.gateway.begin(head, body, reply, self)
         if course is None:
@@ -349,7 +349,7 @@ class Caller(asyncio.Protocol):
 
     def _refuse(self, fault: errors.CallError) -> None:
         self._listener.refused(fault)
-        reply = WireReply(self, chunks=True, bare=False)
+        reply = WireReply(self)
         reply.request_id = carry_on("")
         self._answering = Request(self), reply  # it is none that was read to its end, so all ends with it
         reply.error(fault)

@@ -56,13 +56,23 @@ class Choosing:
 
     # ---- one call ----
 
-    def enter(self, call: Call, key: Key, pins: Pins = NO_PINS, tried: Collection[str] = ()) -> Choice | None:
+    def enter(
+        self,
+        call: Call,
+        key: Key,
+        pins: Pins = NO_PINS,
+        tried: Collection[str] = (),
+        routes: tuple[Route, ...] | None = None,
+    ) -> Choice | None:
         """Chooses a replica and counts the call there, in one step of the loop: a replica that is not in the
         present table gets no new call, which whoever stops it relies on. `tried`: task ids that have failed
-        this call, which get it no second time (GW-10). None = none can be had."""
+        this call, which get it no second time (GW-10). `routes`: those of the present table, where they are
+        at hand. None = none can be had."""
         now, view = time.monotonic(), self._view
         view.circuits = circuits = self._circuits.get(key.tenant_id, _NONE)
-        routes, session = self._routes(call, key), None
+        if routes is None:
+            routes = self._routes(call, key)
+        session = None
         for route in routes:
             if route.sticky:
                 session = functools.partial(_session, call=call, key=key, pins=pins)

@@ -111,10 +111,10 @@ class Connection(asyncio.Protocol):
         return self._lost or self._transport is None or self._transport.is_closing()
 
     @property
-    def spoke_unasked(self) -> bool:
-        """Of one that is idle: the engine has ended it, or said something that the loop has not read yet and
-        that would be taken for the answer to the next request."""
-        return self._unread is not None and bool(self._unread.poll(0))
+    def fit(self) -> bool:
+        """Of one that is idle: whether it can serve. Not where the engine has ended it, or said something
+        that the loop has not read yet and that would be taken for the answer to the next request."""
+        return not self.closed and (self._unread is None or not self._unread.poll(0))
 
     def post(self, path: str, request_id: str, carried: bytes, body: bytes) -> None:
         """Begins a request with a JSON body; `carried` are whole further lines."""
@@ -204,19 +204,20 @@ class Connection(asyncio.Protocol):
         that the engine stops at once (GW-09)."""
         self._take = self._waiter = self.follower = None
         self._pieces.clear()
-        good = self._ended and self._keep and not self.closed
-        if self._transport is None or not good or self._transport.get_write_buffer_size():
+        transport = self._transport
+        if not (self._ended and self._keep) or transport is None or transport.get_write_buffer_size():
             self.abort()
             self._pool.drop()
             return
         if self._paused:
             self._paused = False
-            self._transport.resume_reading()
+            transport.resume_reading()
         self._reset()
         self._idle = self.reused = True
         self._pool.park(self)
 
     def abort(self) -> None:
+        self._keep = False
         if self._transport is not None:
             self._transport.abort()
 
@@ -248,7 +249,6 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._idle or self._ended:  # nothing was asked, so nothing may be said
-            self._keep = False
             self.abort()
             return
         if not self._begun and self._pool.known is not None and self._know(self._pool.known, data):
@@ -303,7 +303,6 @@ class Connection(asyncio.Protocol):
 
     def _break(self, fault: Exception) -> None:
         """The connection is of no use any more; `fault` is what it means while the head isn't there."""
-        self._keep = False
         if not self._ended and self._fault is None:
             self._fault = errors.upstream_truncated() if self._headed else fault
         self.abort()

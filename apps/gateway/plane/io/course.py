@@ -16,6 +16,7 @@ from apps.gateway.plane.core.choice import Choice, Pins
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.core.request import Call
 from apps.gateway.plane.core.stream import StreamScanner
+from apps.gateway.plane.core.usage import CallFacts
 from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.choosing import Choosing
 from apps.gateway.plane.io.reply import Reply
@@ -43,50 +44,28 @@ class Parts(msgspec.Struct, frozen=True):
 class Course(Waiting):
     """`carried`: whole header lines that go on to the engine. `task`: the one that it runs in, if any."""
 
-    __slots__ = (
-        "_call",
-        "_choice",
-        "_facts",
-        "_key",
-        "_late",
-        "_length",
-        "_owed",
-        "_parts",
-        "_pins",
-        "_reply",
-        "_response",
-        "_scanner",
-        "_served_name",
-        "_settlement",
-        "_unsent",
-        "carried",
-        "stopping",
-        "task",
-    )
+    _parts: Parts
+    _key: Key
+    _call: Call
+    _pins: Pins
+    _settlement: Settlement
+    _facts: CallFacts
+    _reply: Reply
+    _choice: Choice | None = None
+    _response: Connection | None = None
+    _scanner: StreamScanner | None = None
+    _served_name: str = ""
+    _unsent: bytes = b""
+    _owed: Awaitable[None] | None = None
+    _length: int = 0
+    _late: bool = False
+    stopping: bool = False
+    carried: bytes = b""
+    task: asyncio.Task[None] | None = None
 
-    def __init__(
-        self, parts: Parts, key: Key, call: Call, pins: Pins, settlement: Settlement, reply: Reply
-    ) -> None:
-        super().__init__(parts.config)
-        self._parts = parts
-        self._key = key
-        self._call = call
-        self._pins = pins
-        self._settlement = settlement
-        self._facts = settlement.facts
-        self._reply = reply
-        self._choice: Choice | None = None
-        self._response: Connection | None = None
-        self._scanner: StreamScanner | None = None
-        self._served_name = call.model
-        self._unsent = b""
-        self._owed: Awaitable[None] | None = None
-        self._length = 0
-        self._late = False
-        self.stopping = False
-        self.carried = b""
-        self.task: asyncio.Task[None] | None = None
-        settlement.call = call
+    def __post_init__(self) -> None:
+        self._begin_waiting(self._parts.config)
+        self._settlement.call = self._call
 
     @property
     def model_in_use(self) -> str | None:

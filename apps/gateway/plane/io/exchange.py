@@ -32,8 +32,6 @@ class Exchange(Course):
     Some of it may have been done before (straight.py): a replica chosen, asked, part of its stream passed on.
     """
 
-    __slots__ = ()
-
     async def run(self) -> None:
         self.task = asyncio.current_task()
         self._parts.watch.add(self)

@@ -8,8 +8,13 @@ woken once. Owns that order; knows neither calls nor records.
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 log = logging.getLogger("heteroflow.gateway")
+
+
+class Line(Protocol):
+    def write(self, data: bytes) -> None: ...
 
 
 class Outbox:
@@ -19,19 +24,19 @@ class Outbox:
 
     def __init__(self, first: Callable[[], object]) -> None:
         self._first = first
-        self._held: list[tuple[Callable[[bytes], None], bytes]] = []
+        self._held: list[tuple[Line, bytes]] = []
 
-    def hold(self, write: Callable[[bytes], None], data: bytes) -> None:
-        """`write` gets `data` within this turn of the loop."""
+    def hold(self, line: Line, data: bytes) -> None:
+        """`line` gets `data` within this turn of the loop."""
         if not self._held:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._held.append((write, data))
+        self._held.append((line, data))
 
     def flush(self) -> None:
         held, self._held = self._held, []
         self._first()
-        for write, data in held:
+        for line, data in held:
             try:
-                write(data)
+                line.write(data)
             except Exception:  # one connection's fault, and the answers of many
                 log.exception("an answer could not be handed over")

@@ -56,7 +56,7 @@ class Pool:
         oldest = self._loop.time() - self._config.keepalive_s
         while self._idle:
             kept = self._idle.pop()
-            if kept.idle_since >= oldest and not kept.closed and not kept.spoke_unasked:
+            if kept.idle_since >= oldest and kept.fit:
                 self._lent += 1
                 return kept
             kept.abort()

@@ -1,7 +1,8 @@
 """One answer to a caller: what is sent when, whichever shell sends it. Knows nothing of what is answered."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable
+
+import msgspec
 
 from apps.gateway.plane.core.errors import CallError
 
@@ -16,7 +17,7 @@ STREAM: Headers = (
 )
 
 
-class Reply(ABC):
+class Reply(msgspec.Struct, eq=False, kw_only=True):
     """`started`: a status went out; `ended`: the last byte was handed over. `request_id` goes out, too, and
     `backend`, the id of the backend that was asked, where the caller may know it ("" = says nothing).
 
@@ -24,21 +25,18 @@ class Reply(ABC):
     None = nothing is owed.
     """
 
-    __slots__ = ("backend", "ended", "request_id", "started")
+    request_id: str = "-"
+    backend: bytes = b""
+    started: bool = False
+    ended: bool = False
 
-    def __init__(self) -> None:
-        self.request_id = "-"
-        self.backend = b""
-        self.started = False
-        self.ended = False
-
-    @abstractmethod
     def whole(self, status: int, body: bytes, headers: Headers = JSON) -> Awaitable[None] | None:
         """Status, headers and body at once."""
+        raise NotImplementedError
 
-    @abstractmethod
     def stream(self, body: bytes, *, last: bool = False) -> Awaitable[None] | None:
         """A piece of an event stream; its status and headers go before the first one."""
+        raise NotImplementedError
 
     def error(self, fault: CallError) -> Awaitable[None] | None:
         """An OpenAI error object; only before anything else was sent."""

@@ -4,6 +4,8 @@ import logging
 import time
 from typing import Protocol
 
+import msgspec
+
 from apps.core.request_id import request_id
 from apps.gateway.plane.core.request import Call
 from apps.gateway.plane.core.usage import CallFacts, settle
@@ -19,17 +21,14 @@ class RecordWriter(Protocol):
     def put(self, entry: UsageEntry) -> None: ...
 
 
-class Settlement:
+class Settlement(msgspec.Struct):
     """Settles a call exactly once; later attempts do nothing."""
 
-    __slots__ = ("_begun", "_journal", "call", "facts", "settled")
-
-    def __init__(self, journal: RecordWriter, facts: CallFacts) -> None:
-        self._journal = journal
-        self._begun = time.monotonic()
-        self.facts = facts
-        self.call: Call | None = None
-        self.settled = False
+    _journal: RecordWriter
+    facts: CallFacts
+    call: Call | None = None
+    settled: bool = False
+    _begun: float = msgspec.field(default_factory=time.monotonic)
 
     def elapsed_ms(self) -> int:
         return round((time.monotonic() - self._begun) * 1000)

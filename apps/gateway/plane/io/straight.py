@@ -14,16 +14,14 @@ from apps.core.request_id import request_id as present_id
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.admission import BACKEND_HEADER, SESSION_HEADER, VERSION_HEADER, hash_bearer
 from apps.gateway.plane.core.answer import read_answer
-from apps.gateway.plane.core.choice import NO_PINS, Choice
-from apps.gateway.plane.core.request import INFERENCE_PATHS, Call, build_upstream_body, carry_trace
+from apps.gateway.plane.core.choice import Choice
+from apps.gateway.plane.core.request import INFERENCE_PATHS, build_upstream_body, carry_trace
 from apps.gateway.plane.core.stream import StreamScanner
 from apps.gateway.plane.io.asked import Asked
-from apps.gateway.plane.io.course import CLIENT_GONE_STATUS, Parts
+from apps.gateway.plane.io.course import CLIENT_GONE_STATUS
 from apps.gateway.plane.io.exchange import Exchange
-from apps.gateway.plane.io.reply import Reply
-from apps.gateway.plane.io.settlement import Settlement
 from apps.gateway.plane.io.upstream import Connection
-from apps.routing.table import Key, Replica
+from apps.routing.table import Replica
 from apps.usage.record import Ending
 
 log = logging.getLogger("heteroflow.gateway")
@@ -62,15 +60,9 @@ class Carrier(Protocol):
 
 class Straight(Exchange):
     """`begin`, then `came` by its connection, `gone` by its caller, `overdue` by the watch. `carrier` gets
-    the call where it goes on in a task."""
+    the call where it goes on in a task; None once it has."""
 
-    __slots__ = ("_carrier",)
-
-    def __init__(
-        self, parts: Parts, key: Key, call: Call, settlement: Settlement, reply: Reply, carrier: Carrier
-    ) -> None:
-        super().__init__(parts, key, call, NO_PINS, settlement, reply)
-        self._carrier: Carrier | None = carrier
+    carrier: Carrier | None = None
 
     def begin(self, choice: Choice) -> None:
         """Asks the replica that was chosen, or lets a task do so where that must wait."""
@@ -122,7 +114,7 @@ class Straight(Exchange):
         self._release()
 
     def overdue(self) -> None:
-        if self._carrier is None:
+        if self.carrier is None:
             super().overdue()
         elif monotonic() < self._late_at:
             self.due = 0.0  # a heartbeat is due, which the task gives
@@ -135,7 +127,7 @@ class Straight(Exchange):
 
     def take_task(self) -> None:
         """Goes on in a task, or ends where nothing is left to be done."""
-        if self._scanner is not None and self._scanner.done and self._carrier is not None:
+        if self._scanner is not None and self._scanner.done and self.carrier is not None:
             self._release()
         else:
             self._hand_over()
@@ -160,7 +152,7 @@ class Straight(Exchange):
         facts.ttft_ms = self._settlement.elapsed_ms()
         facts.usage, facts.delivered = answer.usage, answer.text_tokens
         self._succeed()
-        self._settle(Ending.COMPLETED, 200, put=True)
+        self._settlement.settle(Ending.COMPLETED, 200, put=True)
         self._reply.whole(200, answer.body)
         self._release()
 
@@ -205,14 +197,17 @@ class Straight(Exchange):
             self._parts.choosing.succeeded(self._choice)
 
     def _release(self) -> None:
-        self._close()
-        if self._choice is not None:
-            self._leave(self._choice)
-        self._parts.watch.drop(self)
+        response, choice, parts = self._response, self._choice, self._parts
+        self._response = self._choice = None
+        if response is not None:
+            response.close()
+        if choice is not None:
+            parts.choosing.leave(choice)
+        parts.watch.drop(self)
 
     def _hand_over(self) -> None:
         """Whatever is out of the ordinary is a task's."""
-        carrier, self._carrier = self._carrier, None
+        carrier, self.carrier = self.carrier, None
         if self._response is not None:
             self._response.follower = None
         if carrier is not None:

@@ -5,6 +5,8 @@ Owns how the deadlines of a call follow each other; what happens when one has pa
 
 from time import monotonic
 
+import msgspec
+
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.io.watch import NEVER
 
@@ -12,18 +14,21 @@ HEARTBEAT = b": heartbeat\n\n"
 """A comment, which whoever reads events skips: the engine is silent and the connection is there."""
 
 
-class Waiting:
+class Waiting(msgspec.Struct, eq=False, kw_only=True):
     """`due` is when the watch looks next: at `_late_at`, from when on `_waiting_for` (what, seconds) is late,
     or, while an event is waited for, before it, when the caller should get a heartbeat."""
 
-    __slots__ = ("_beat_s", "_config", "_ends_at", "_late_at", "_waiting_for", "due")
+    _config: GatewayConfig = GatewayConfig()
+    _beat_s: float = NEVER
+    _ends_at: float = NEVER
+    _late_at: float = NEVER
+    _waiting_for: tuple[str, float] = ("answer", NEVER)
+    due: float = NEVER
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def _begin_waiting(self, config: GatewayConfig) -> None:
         self._config = config
-        self._waiting_for = ("answer", config.first_byte_timeout_s)
         self._ends_at = monotonic() + config.total_timeout_s
         self._beat_s = config.heartbeat_s or NEVER
-        self.due = self._late_at = NEVER
 
     def _expect(self, what: str, within_s: float) -> None:
         """Sets the deadline of the engine; `what` names it in the error."""

@@ -1,9 +1,9 @@
 """One answer as bytes of HTTP/1.1 on a caller's connection: headers and framing, nothing of its meaning."""
 
-import time
 from collections.abc import Awaitable
 from email.utils import formatdate
 from http import HTTPStatus
+from time import time
 from typing import Protocol
 
 from apps.gateway.plane.core.admission import BACKEND_HEADER
@@ -43,14 +43,9 @@ class Line(Protocol):
 class WireReply(Reply):
     """`chunks`: the caller knows chunks (HTTP/1.1). `bare`: no body may follow (HEAD)."""
 
-    __slots__ = ("_bare", "_chunks", "_line")
-
-    def __init__(self, line: Line, *, chunks: bool, bare: bool) -> None:
-        self.request_id, self.backend = "-", b""
-        self.started = self.ended = False
-        self._line = line
-        self._chunks = chunks
-        self._bare = bare
+    _line: Line
+    chunks: bool = True
+    bare: bool = False
 
     def whole(self, status: int, body: bytes, headers: Headers = JSON) -> Awaitable[None] | None:
         line = self._line
@@ -61,7 +56,7 @@ class WireReply(Reply):
             lines = _JSON_LINES if headers is JSON else _lines(headers)
             head = self._head(status, b"%bcontent-length: %d\r\n" % (lines, len(body)))
         self.ended = True
-        if self._bare:
+        if self.bare:
             line.end(head)
         elif len(body) < JOIN_BYTES:
             line.end(head + body)
@@ -74,27 +69,27 @@ class WireReply(Reply):
         line = self._line
         out = self._frame(body) if body else b""
         if not self.started:
-            if self._chunks and not (self.backend or line.closes):  # nearly every stream
+            if self.chunks and not (self.backend or line.closes):  # nearly every stream
                 self.started = True
                 out = b"%bx-request-id: %b\r\n\r\n%b" % (_heads()[1], self.request_id.encode(), out)
             else:
-                framing = b"transfer-encoding: chunked\r\n" if self._chunks else b""
+                framing = b"transfer-encoding: chunked\r\n" if self.chunks else b""
                 out = self._head(200, _STREAM_LINES + framing) + out
         if last:
             self.ended = True
-            line.end(out + b"0\r\n\r\n" if self._chunks else out)
+            line.end(out + b"0\r\n\r\n" if self.chunks else out)
         else:
             line.write(out)
         return line.owed()
 
     def _frame(self, body: bytes) -> bytes:
-        return b"%x\r\n%b\r\n" % (len(body), body) if self._chunks else body
+        return b"%x\r\n%b\r\n" % (len(body), body) if self.chunks else body
 
     def _head(self, status: int, lines: bytes) -> bytes:
         self.started = True
         return b"%bdate: %b\r\n%bx-request-id: %b\r\n%b%b\r\n" % (
             _STATUS_LINES[status],
-            _date(),
+            _heads()[2],
             lines,
             self.request_id.encode(),
             b"%b: %b\r\n" % (BACKEND_HEADER, self.backend) if self.backend else b"",
@@ -102,29 +97,19 @@ class WireReply(Reply):
         )
 
 
-_now = 0
-_told = b""
-_ordinary = b"", b""
+_made_at = 0.0
+_heads_now = b"", b"", b""
 
 
-def _look_at_clock() -> None:
-    """What has the date in it is made once a second."""
-    global _now, _told, _ordinary
-    now = int(time.time())
-    if now != _now:
-        _now, _told = now, formatdate(now, usegmt=True).encode()
-        begin = b"%bdate: %b\r\n" % (_STATUS_LINES[200], _told)
+def _heads() -> tuple[bytes, bytes, bytes]:
+    """Of an ordinary whole answer, to be filled in with the length of the body and the request's id; of a
+    stream up to that id; and the date in them, for which they are made once a second."""
+    global _made_at, _heads_now
+    now = time()
+    if not 0 <= now - _made_at < 1:
+        _made_at = now // 1
+        date = formatdate(_made_at, usegmt=True).encode()
+        begin = b"%bdate: %b\r\n" % (_STATUS_LINES[200], date)
         whole = b"%b%bcontent-length: %%d\r\nx-request-id: %%b\r\n\r\n" % (begin, _JSON_LINES)
-        _ordinary = whole, b"%b%btransfer-encoding: chunked\r\n" % (begin, _STREAM_LINES)
-
-
-def _date() -> bytes:
-    _look_at_clock()
-    return _told
-
-
-def _heads() -> tuple[bytes, bytes]:
-    """Of an ordinary whole answer, to be filled in with the length of the body and the request's id, and of a
-    stream up to that id."""
-    _look_at_clock()
-    return _ordinary
+        _heads_now = whole, b"%b%btransfer-encoding: chunked\r\n" % (begin, _STREAM_LINES), date
+    return _heads_now
