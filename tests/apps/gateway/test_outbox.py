@@ -82,6 +82,30 @@ async def test_who_was_cut_off_takes_no_answer_from_the_others() -> None:
     assert [statuses(wire) for wire in recording.wires] == [[], [200]]
 
 
+async def test_who_says_its_last_word_meanwhile_still_gets_what_was_answered() -> None:
+    listener, (caller,), recording = connect(1)
+    caller.data_received(BY_LENGTH)
+    while not listener.outbox._held:
+        await asyncio.sleep(0)
+    caller.eof_received()
+    recording.wires[0].close()  # as the transport does then
+    await settle()
+    assert statuses(recording.wires[0]) == [200]
+    assert recording.seen[0] == [0]
+
+
+async def test_records_that_cannot_be_written_hold_no_answer_up(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise RuntimeError("of one record")
+
+    got: list[bytes] = []
+    outbox = Outbox(fail)
+    outbox.hold(Wire(got), b"a")
+    await asyncio.sleep(0)
+    assert got == [b"a"]
+    assert "records could not be written" in caplog.text
+
+
 @pytest.mark.parametrize(
     "request_",
     [BY_LENGTH.replace(b"Host: x", b"Host: x\r\nConnection: close"), BY_LENGTH],

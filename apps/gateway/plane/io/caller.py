@@ -135,7 +135,8 @@ class Caller(asyncio.Protocol):
         return self._reading, self._heading, 0 if self._reading is None else self._reading.size
 
     def eof_received(self) -> None:
-        """Whoever has said its last word has gone: the transport closes."""
+        """Whoever has said its last word has gone: the transport closes, after what was answered already."""
+        self._listener.outbox.flush()
 
     def pause_writing(self) -> None:
         self._full = True

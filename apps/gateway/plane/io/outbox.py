@@ -34,7 +34,10 @@ class Outbox:
 
     def flush(self) -> None:
         held, self._held = self._held, []
-        self._first()
+        try:
+            self._first()
+        except Exception:  # as where the disk is full: what is recorded late is not what callers wait for
+            log.exception("records could not be written")
         for line, data in held:
             try:
                 line.write(data)
