@@ -288,3 +288,18 @@ def test_records_that_are_laid_ready_are_lost_only_where_the_file_fails(tmp_path
     assert (journal.waiting, journal.lost) == (0, 0)
     assert journal.path.read_bytes() == b"".join(map(line, range(1, 9)))
     journal.close()
+
+
+@pytest.mark.req("GW-12")
+def test_without_room_in_memory_a_record_is_lost_only_where_the_file_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = open_journal(tmp_path, backlog=0)
+    journal.put(entry(1))
+    assert journal.append(entry(2))
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, data: 0)
+        journal.put(entry(3))
+    assert (journal.waiting, journal.lost) == (0, 1)
+    assert journal.path.read_bytes() == line(1) + line(2)
+    journal.close()

@@ -61,11 +61,10 @@ class Journal:
 
     def put(self, entry: UsageEntry) -> None:
         """Takes a record that the next `flush` writes: whoever ends many calls at once pays for one write."""
-        if len(self._waiting) >= self._backlog:
-            self.flush()
-        self._waiting.append(_encoder.encode(entry) + b"\n")
-        if len(self._waiting) > self._backlog:
-            self._waiting.popleft()
+        waiting = self._waiting
+        waiting.append(_encoder.encode(entry) + b"\n")
+        if len(waiting) > self._backlog and not self.flush() and len(waiting) > self._backlog:
+            waiting.popleft()
             self.lost += 1
             log.error("usage record lost: the backlog of %d records is full", self._backlog)
 
