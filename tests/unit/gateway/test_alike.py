@@ -86,6 +86,35 @@ def test_each_event_in_a_piece_of_its_own_and_many_pieces_at_once(
     assert (out + scanner.close(), scanner.pieces, scanner.done) == expected[:3]
 
 
+@given(st.lists(events(), max_size=25), st.lists(st.integers(1, 3000), max_size=12), st.integers(1, 6))
+def test_pieces_of_any_size_and_a_few_of_them_at_once(said: list[str], cuts: list[int], few: int) -> None:
+    whole = "".join(said).encode()
+    edges = [0, *sorted({cut for cut in cuts if cut < len(whole)}), len(whole)]
+    pieces = [whole[begin:end] for begin, end in pairwise(edges)]
+    scanner = StreamScanner("caller", hide_usage=True, max_event_bytes=8192)
+    out = b"".join(scanner.feed_all(pieces[at : at + few]) for at in range(0, len(pieces), few))
+    expected = scan([whole], hide=True, lessons=0)
+    assert (out + scanner.close(), scanner.pieces, scanner.done) == expected[:3]
+
+
+def test_a_field_that_nobody_reads_may_be_no_utf8() -> None:
+    odd = b'data: {"choices":[{"delta":{"reasoning":"a"}}],"x":{"content":"\xff"}}\n\n'
+    expected = scan([odd * 3], hide=True, lessons=0)
+    assert expected[:2] == (odd * 3 + scan([], hide=True, lessons=0)[0], 3)
+    assert scan([odd * 3], hide=True, lessons=stream.MOST_LESSONS) == expected
+    assert scan([odd] * 3, hide=True, lessons=stream.MOST_LESSONS, together=True) == expected
+
+
+def test_whole_events_before_one_that_is_too_long_still_go_out() -> None:
+    one = b'data: {"model":"caller","choices":[{"delta":{"content":"a"}}]}\n\n'
+    odd = b": b\n\n" + one.replace(b"content", b"reasoning") + b"data: " + b"x" * 5000
+    expected = scan([one, odd, b"x"], hide=True, lessons=0)
+    assert b"too long" in expected[0] and expected[0].startswith(one + odd[: odd.index(b"xxx") - 6])
+    assert scan([one, odd, b"x"], hide=True, lessons=stream.MOST_LESSONS) == expected
+    scanner = StreamScanner("caller", hide_usage=True, max_event_bytes=4096)
+    assert scanner.feed_all([one, odd]) + scanner.feed(b"x") == expected[0]
+
+
 def test_split_at_every_place_it_is_the_same() -> None:
     chunk = {"id": "x", "model": "engine", "choices": [{"delta": {"content": "ü\u2028"}}], "usage": None}
     said = [f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n"] * 3 + ["data: [DONE]\n\n"]

@@ -208,6 +208,9 @@ def test_whole_answer_is_touched_only_where_the_name_differs() -> None:
     assert answer.read_answer(b'{"model":"x","n":1.0}', "mine").body == b'{"model":"mine","n":1.0}'
     assert answer.read_answer(b'{"model":null}', "mine").body == b'{"model":null}'
     assert answer.read_answer(b'{"choices":[{"message":{"content":"abcde"}}]}', "m").text_tokens == 2
+    for odd in (b'{"choices":5,"model":"\xff"}', b'{"model":"\xff","usage":{}}'):
+        with pytest.raises(CallError, match="not a JSON object"):
+            answer.read_answer(odd, "m")
 
 
 @pytest.mark.req("GW-05")

@@ -98,10 +98,15 @@ def learn(event: bytes, shown: bytes, text: str) -> Alike | None:
     for name in _NAMES:
         found, passed = _split(event, name), _split(shown, name)
         if found is not None and passed is not None and found[1] == passed[1]:
-            if msgspec.json.decode(b'"%b"' % found[1]) != text:
-                return None
-            return Alike(found[0], found[2], passed[0], passed[2])
+            return Alike(found[0], found[2], passed[0], passed[2]) if _reads(found[1], text) else None
     return None
+
+
+def _reads(written: bytes, text: str) -> bool:
+    try:
+        return bool(msgspec.json.decode(b'"%b"' % written) == text)
+    except msgspec.DecodeError:  # of a field that nobody has read, and no UTF-8
+        return False
 
 
 def _split(event: bytes, name: bytes) -> tuple[bytes, bytes, bytes] | None:

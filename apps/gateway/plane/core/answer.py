@@ -99,14 +99,15 @@ def _read_odd_answer(body: bytes, model: str) -> Answer:
     """An answer whose parts are of other types than OpenAI's: each is read for itself, as far as it can."""
     try:
         fields = _fields.decode(body)
+        name = bytes(fields.get("model", b"null"))
+        was = msgspec.json.decode(name, type=str) if name.startswith(b'"') else model
     except (msgspec.DecodeError, RecursionError):
         raise errors.upstream_unreadable("is not a JSON object") from None
     if bytes(fields.get("error", b"null")) != b"null":
         raise upstream_reported(body)
     usage = parse_usage(decode_usage(bytes(fields.get("usage", b"null"))))
     text_bytes = _read_choices(bytes(fields.get("choices", b"[]")))
-    name = bytes(fields.get("model", b"null"))
-    if name.startswith(b'"') and (was := msgspec.json.decode(name)) != model:
+    if was != model:
         body = cut_name_out(body, was, model) or _rename(body, was, model)
     return Answer(body, usage, estimate_text_tokens(text_bytes))
 

@@ -34,7 +34,8 @@ class EventCutter:
     def feed(self, chunk: bytes, *, one: bool = False) -> list[bytes]:
         """The events that `chunk` completed, in order; with `one` only the first, the rest is kept.
 
-        Raises EventTooLong when what is left over is longer than the limit in bytes.
+        Raises EventTooLong when what is left over is longer than the limit in bytes; where there are events
+        to give, the next time.
         """
         events: list[bytes] = []
         if self._may_owe_lf and chunk:
@@ -56,9 +57,8 @@ class EventCutter:
         if begin:
             self._may_owe_lf = begin == len(buffer) and buffer[-1:] == b"\r"
             del buffer[:begin]
-        more = one and begin > 0
-        self._searched = 0 if more else len(buffer)
-        if len(buffer) > self._limit and not more:
+        self._searched = 0 if one and begin else len(buffer)
+        if len(buffer) > self._limit and not events:
             raise EventTooLong
         return events
 
