@@ -14,11 +14,9 @@ from msgspec import UNSET, Raw, UnsetType
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.request import estimate_text_tokens
 from apps.gateway.plane.core.stream import cut_name_out, is_aborted
-from apps.gateway.plane.core.told import MAX_MESSAGE_CHARS, read_error_object, upstream_reported
+from apps.gateway.plane.core.told import MAX_MESSAGE_CHARS, REFUSES_US, read_error_object, upstream_reported
 from apps.gateway.plane.core.usage import Usage, decode_usage, parse_usage, read_counts
 
-REFUSES_US = (401, 403, 407)
-"""By these statuses an engine does not take our credential; the caller's was good."""
 MAX_RETRY_AFTER_S = 86_400
 _fields = msgspec.json.Decoder(dict[str, Raw])
 _encoder = msgspec.json.Encoder()

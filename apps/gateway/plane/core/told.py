@@ -16,6 +16,8 @@ class ToldError(msgspec.Struct, frozen=True):
     code: str | None = None
 
 
+REFUSES_US = (401, 403, 407)
+"""By these statuses an engine does not take our credential; the caller's was good."""
 MAX_MESSAGE_CHARS = 2000
 MAX_NAME_CHARS = 200
 # Names that engines use for what OpenAI calls otherwise.
@@ -54,7 +56,7 @@ def upstream_reported(body: bytes) -> CallError:
     """
     status = _status_inside(body)
     told = read_error_object(body)
-    if status is not None and 400 <= status < 500 and status not in (401, 403, 407) and told.message:
+    if status is not None and 400 <= status < 500 and status not in REFUSES_US and told.message:
         return CallError(status, told.message[:MAX_MESSAGE_CHARS], code=told.code, param=told.param)
     text = "The engine reported an error while it answered. What came so far is incomplete."
     return CallError(502, text, kind="server_error", code="upstream_error")

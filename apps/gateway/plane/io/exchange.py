@@ -10,11 +10,12 @@ from collections.abc import Awaitable
 from time import monotonic
 
 from apps.gateway.plane.core import errors
-from apps.gateway.plane.core.answer import REFUSES_US, Answer, read_answer, rejects_usage_option
+from apps.gateway.plane.core.answer import Answer, read_answer, rejects_usage_option
 from apps.gateway.plane.core.blame import ending_of
 from apps.gateway.plane.core.choice import Choice, Failure
 from apps.gateway.plane.core.request import build_upstream_body
 from apps.gateway.plane.core.stream import StreamScanner
+from apps.gateway.plane.core.told import REFUSES_US
 from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.course import CLIENT_GONE_STATUS, Course
 from apps.gateway.plane.io.upstream import Connection, Unreachable

@@ -7,8 +7,9 @@ import asyncio
 import time
 
 from apps.gateway.plane.core import errors
-from apps.gateway.plane.core.answer import REFUSES_US, read_model_id
+from apps.gateway.plane.core.answer import read_model_id
 from apps.gateway.plane.core.config import GatewayConfig
+from apps.gateway.plane.core.told import REFUSES_US
 from apps.gateway.plane.io.coalesce import Asking
 from apps.gateway.plane.io.connection import Connection, Unreachable
 from apps.gateway.plane.io.pool import Pool
