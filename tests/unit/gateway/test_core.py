@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.gateway.plane.core import answer, told
+from apps.gateway.plane.core import answer, naming, told
 from apps.gateway.plane.core.admission import find_routes, hash_bearer, list_models, require_live
 from apps.gateway.plane.core.errors import CallError
 from apps.gateway.plane.core.request import Call, build_upstream_body, estimate_prompt_tokens, parse_call
@@ -211,6 +211,15 @@ def test_whole_answer_is_touched_only_where_the_name_differs() -> None:
     for odd in (b'{"choices":5,"model":"\xff"}', b'{"model":"\xff","usage":{}}'):
         with pytest.raises(CallError, match="not a JSON object"):
             answer.read_answer(odd, "m")
+
+
+@pytest.mark.req("GW-05")
+def test_name_that_an_engine_makes_very_long_is_replaced_and_not_kept() -> None:
+    counts = b'"usage":{"prompt_tokens":1,"completion_tokens":2}}'
+    for name in ("n" * naming.MOST_CHARS, "n" * (naming.MOST_CHARS + 1)):
+        body = b'{"model":"%b",%b' % (name.encode(), counts)
+        assert answer.read_answer(body, "mine").body == b'{"model":"mine",%b' % counts
+        assert (naming.swap_name(body, name, "mine") is None) == (len(name) > naming.MOST_CHARS)
 
 
 @pytest.mark.req("GW-05")

@@ -12,8 +12,9 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.naming import swap_name, write_name
 from apps.gateway.plane.core.request import estimate_text_tokens
-from apps.gateway.plane.core.stream import cut_name_out, is_aborted
+from apps.gateway.plane.core.stream import is_aborted
 from apps.gateway.plane.core.told import MAX_MESSAGE_CHARS, REFUSES_US, read_error_object, upstream_reported
 from apps.gateway.plane.core.usage import Usage, decode_usage, parse_usage, read_counts
 
@@ -89,7 +90,7 @@ def read_answer(body: bytes, model: str) -> Answer:
     if usage is None:
         return _read_odd_answer(body, model)
     if name is not None and name != model:
-        body = cut_name_out(body, name, model) or _rename(body, name, model)
+        body = swap_name(body, name, model) or _rename(body, name, model)
     return Answer(body, usage, 0)
 
 
@@ -106,18 +107,18 @@ def _read_odd_answer(body: bytes, model: str) -> Answer:
     usage = parse_usage(decode_usage(bytes(fields.get("usage", b"null"))))
     text_bytes = _read_choices(bytes(fields.get("choices", b"[]")))
     if was != model:
-        body = cut_name_out(body, was, model) or _rename(body, was, model)
+        body = _rename(body, was, model)
     return Answer(body, usage, estimate_text_tokens(text_bytes))
 
 
 def _rename(body: bytes, name: str, model: str) -> bytes:
-    """The same bytes with another model name, where that can't be cut in: its field is found, or the object
-    is taken apart and put together again."""
-    found = _MODEL.search(body)
+    """The same bytes with another model name, wherever blanks stand around it; where its field isn't the only
+    one of that name the object is taken apart and put together again."""
+    found, named = _MODEL.search(body), write_name(model)
     if found is not None and body.count(b'"model"') == 1 and found[1] == _encoder.encode(name):
-        return b"%b%b%b" % (body[: found.start(1)], _encoder.encode(model), body[found.end(1) :])
+        return b"%b%b%b" % (body[: found.start(1)], bytes(named), body[found.end(1) :])
     fields = _fields.decode(body)
-    fields["model"] = Raw(_encoder.encode(model))
+    fields["model"] = named
     return _encoder.encode(fields)
 
 
@@ -126,8 +127,8 @@ def read_upstream_error(
 ) -> errors.CallError:
     """What the caller gets for an upstream status other than 200, before any byte was sent.
 
-    A 4xx keeps its status, message, param and Retry-After (where that is one); 401 and 403 are about our own
-    credential and become 502; 501 is the caller's mistake and becomes 400; 503 and 504 stay, all
+    A 4xx keeps its status, message, param and Retry-After (where that is one); 401, 403 and 407 are about our
+    own credential and become 502; 501 is the caller's mistake and becomes 400; 503 and 504 stay, all
     other statuses become 502.
     """
     if status in REFUSES_US:
@@ -199,7 +200,7 @@ def _count_text(choices: Iterable[_Choice]) -> int:
     """Bytes of answered text. Raises CallError when the engine aborted a choice."""
     total = 0
     for choice in choices:
-        if choice.finish_reason != "stop" and is_aborted(choice.finish_reason):
+        if is_aborted(choice.finish_reason):
             raise errors.upstream_aborted()
         content = None if choice.message is None else choice.message.content
         for text in (choice.text, content):

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from apps.gateway.plane.core import errors
+from apps.gateway.plane.core.naming import write_name
 
 STREAMING_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
 INFERENCE_PATHS = STREAMING_PATHS | {"/v1/embeddings"}
@@ -81,7 +82,7 @@ def parse_call(path: str, body: bytes) -> Call:
 def build_upstream_body(call: Call, served_name: str, *, ask_usage: bool = True) -> bytes:
     """The body for the engine, with its own model name; asks for usage in every stream (GW-12)."""
     fields = call.fields.copy()
-    fields["model"] = _written(served_name)
+    fields["model"] = write_name(served_name)
     if call.stream:
         options = _options(fields) or {}
         if ask_usage:
@@ -90,11 +91,6 @@ def build_upstream_body(call: Call, served_name: str, *, ask_usage: bool = True)
         elif not call.wants_usage:
             fields.pop("stream_options", None)
     return _encoder.encode(fields)
-
-
-@lru_cache(maxsize=1024)
-def _written(name: str) -> Raw:
-    return Raw(_encoder.encode(name))
 
 
 def carry_trace(headers: Mapping[bytes, bytes]) -> bytes:

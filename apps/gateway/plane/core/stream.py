@@ -5,7 +5,6 @@ must be told. Accounting that fails never fails the caller.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.alike import Alike, learn
+from apps.gateway.plane.core.naming import swap_name, write_name
 from apps.gateway.plane.core.sse import EventCutter, EventTooLong, event_data, event_field, replace_data
 from apps.gateway.plane.core.told import upstream_reported
 from apps.gateway.plane.core.usage import Usage, decode_usage, parse_usage
@@ -64,7 +64,6 @@ class StreamScanner:
         "_kept_last",
         "_lessons",
         "_model",
-        "_name",
         "_numbered",
         "done",
         "fault",
@@ -75,7 +74,6 @@ class StreamScanner:
     def __init__(self, model: str, *, hide_usage: bool, max_event_bytes: int) -> None:
         self._cutter = EventCutter(max_event_bytes)
         self._model = model
-        self._name = Raw(_encoder.encode(model))
         self._hide_usage = hide_usage
         self._alike: Alike | None = None
         self._lessons = MOST_LESSONS
@@ -229,12 +227,8 @@ class StreamScanner:
             if self._hide_usage:
                 return b"" if told is not None and not choices else self._edit(event, data)
         if isinstance(chunk.model, str) and chunk.model != self._model:
-            return self._rename(event, data, chunk.model)
+            return swap_name(event, chunk.model, self._model) or self._edit(event, data)
         return event
-
-    def _rename(self, event: bytes, data: bytes, name: str) -> bytes:
-        """The event with the caller's model name: cut in, or the object taken apart and put together."""
-        return cut_name_out(event, name, self._model) or self._edit(event, data)
 
     def _edit(self, event: bytes, data: bytes) -> bytes:
         """The event with the caller's model name and without usage, if that is to be hidden."""
@@ -245,29 +239,13 @@ class StreamScanner:
         if self._hide_usage:
             fields.pop("usage", None)
         if bytes(fields.get("model", b"null")).startswith(b'"'):
-            fields["model"] = self._name
+            fields["model"] = write_name(self._model)
         return replace_data(event, _encoder.encode(fields))
 
     def _fail(self, data: bytes | None) -> bytes:
         """One well-formed error event in place of whatever form the engine's error has."""
         self.fault = upstream_reported(data or b"")
         return self.fault.event()
-
-
-def cut_name_out(message: bytes, name: str, model: str) -> bytes | None:
-    """The same bytes with another model name, where only one field of all is called so and stands as most
-    engines write it there; else None."""
-    if message.count(b'"model"') == 1:
-        was, becomes = _fields_of_model(name, model)
-        if was in message:
-            return message.replace(was, becomes, 1)
-    return None
-
-
-@lru_cache(maxsize=1024)
-def _fields_of_model(name: str, model: str) -> tuple[bytes, bytes]:
-    """The field as most engines write it, with its name of the model and with the caller's."""
-    return b'"model":%b' % _encoder.encode(name), b'"model":%b' % _encoder.encode(model)
 
 
 def is_aborted(finish_reason: Any) -> bool:
