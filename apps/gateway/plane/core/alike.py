@@ -38,7 +38,7 @@ class Alike:
         parts = data.split(tail)
         rest = parts.pop()
         texts = [part.removeprefix(head) for part in parts]
-        if texts and self._are_texts(texts, len(data) - len(rest)):
+        if self._are_all(data.removesuffix(rest), texts):
             return self._show(texts), len(texts) - texts.count(b""), rest
         return self._cut_carefully(data, parts, rest)
 
@@ -60,9 +60,7 @@ class Alike:
         """What the pieces are passed on as, and how many of them have a text, where each is a like event and
         none has an escape in it; else None."""
         texts = list(map(self._text_of, pieces))
-        if b"%b%b%b" % (self._head, self._between.join(texts), self._tail) != b"".join(pieces):
-            return None
-        if not _are_bare(texts):
+        if not self._are_all(b"".join(pieces), texts):
             return None
         return self._show(texts), len(texts) - texts.count(b"")
 
@@ -70,20 +68,15 @@ class Alike:
         """Whether a piece ends as a like event does."""
         return piece.endswith(self._tail)
 
-    def _are_texts(self, texts: list[bytes], size: int) -> bool:
-        """Whether events of this size together are these texts and no more. Had one another beginning or end,
-        it would still stand there, and a text has no quote in it."""
-        bare = sum(map(len, texts)) + len(texts) * (len(self._head) + len(self._tail)) == size
-        return bare and _are_bare(texts)
+    def _are_all(self, events: bytes, texts: list[bytes]) -> bool:
+        """Whether these are like events with these texts, none of which has an escape or a quote in it."""
+        if b"%b%b%b" % (self._head, self._between.join(texts), self._tail) != events:
+            return False
+        joined = b"".join(texts)
+        return len(joined.translate(None, _SPECIAL)) == len(joined)
 
     def _show(self, texts: list[bytes]) -> bytes:
         return b"%b%b%b" % (self._head_shown, self._between_shown.join(texts), self._tail_shown)
-
-
-def _are_bare(texts: list[bytes]) -> bool:
-    """Whether none has an escape or a quote in it."""
-    joined = b"".join(texts)
-    return len(joined.translate(None, _SPECIAL)) == len(joined)
 
 
 def learn(event: bytes, shown: bytes, text: str) -> Alike | None:

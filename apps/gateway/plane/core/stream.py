@@ -140,9 +140,9 @@ class StreamScanner:
             if (passed := alike.pass_all(rest[:end])) is not None:
                 out += passed[0]
                 self.pieces += passed[1]
-                # None of the others is a like one.
+                # None of the others ends as a like one: each of their events is read.
                 return b"".join([out, *self._read(b"".join(rest[end:]))]) if end < len(rest) else out
-        return out + self.feed(b"".join(rest)) if rest else out
+        return out + self.feed(b"".join(rest))
 
     def _pass_alike(self, alike: Alike, chunk: bytes) -> tuple[bytes, bytes]:
         """What the next events are passed on as, as far as they are like the last one, and what follows."""
