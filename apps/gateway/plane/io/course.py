@@ -108,7 +108,7 @@ class Course(Waiting):
         self._scanner = StreamScanner(
             self._call.model, hide_usage=not self._call.wants_usage, max_event_bytes=config.max_event_bytes
         )
-        self._expect_event("first event", config.first_byte_timeout_s)
+        self._expect("first event", config.first_byte_timeout_s, self._beat_s)
         return self._scanner
 
     def _refusal(self, response: Connection, body: bytes) -> errors.CallError:

@@ -210,13 +210,13 @@ class Exchange(Course):
             return self._end_stream(scanner, out)
         if out and (owed := self._reply.stream(out)) is not None:
             return self._sent(owed)
-        self._expect_event("next event", self._parts.config.gap_timeout_s)
+        self._expect("next event", self._parts.config.gap_timeout_s, self._beat_s)
         return None
 
     async def _sent(self, owed: Awaitable[None]) -> None:
         self._expect_caller()
         await owed
-        self._expect_event("next event", self._parts.config.gap_timeout_s)
+        self._expect("next event", self._parts.config.gap_timeout_s, self._beat_s)
 
     def _end_stream(self, scanner: StreamScanner, out: bytes) -> Awaitable[None] | None:
         """The record, and then the last bytes. Of the response only the end of its message may be missing."""

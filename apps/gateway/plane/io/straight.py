@@ -183,7 +183,7 @@ class Straight(Exchange):
                     self._owed = owed
                     self._hand_over()
                     return
-                self._expect_event("next event", self._parts.config.gap_timeout_s)
+                self._expect("next event", self._parts.config.gap_timeout_s, self._beat_s)
         if response.over:
             if scanner.ended:
                 self._release()

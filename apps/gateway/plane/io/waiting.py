@@ -30,23 +30,16 @@ class Waiting(msgspec.Struct, eq=False, kw_only=True):
         self._ends_at = monotonic() + config.total_timeout_s
         self._beat_s = config.heartbeat_s or NEVER
 
-    def _expect(self, what: str, within_s: float) -> None:
-        """Sets the deadline of the engine; `what` names it in the error."""
-        late_at = monotonic() + within_s
-        if late_at > self._ends_at:
-            what, within_s, late_at = "end", self._config.total_timeout_s, self._ends_at
-        self._waiting_for = (what, within_s)
-        self.due = self._late_at = late_at
-
-    def _expect_event(self, what: str, within_s: float) -> None:
-        """The same, with heartbeats meanwhile. Called for each event."""
+    def _expect(self, what: str, within_s: float, beat_s: float = NEVER) -> None:
+        """Sets the deadline of the engine; `what` names it in the error. With `beat_s`, which is `_beat_s`
+        where an event is waited for, the caller gets heartbeats meanwhile."""
         now = monotonic()
         late_at = now + within_s
         if late_at > self._ends_at:
             what, within_s, late_at = "end", self._config.total_timeout_s, self._ends_at
         self._waiting_for = (what, within_s)
         self._late_at = late_at
-        due = now + self._beat_s
+        due = now + beat_s
         self.due = due if due < late_at else late_at
 
     def _expect_caller(self) -> None:
