@@ -16,12 +16,11 @@ from apps.core import texts
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.address import find_address, is_within, require_address
 from apps.gateway.plane.core.admission import (
+    find_refusal,
     find_routes,
     refuse_unready,
-    require_active,
     require_live,
     require_pin,
-    require_scope,
 )
 from apps.gateway.plane.core.choice import NO_PINS, Pins
 from apps.gateway.plane.core.explain import ReplicaWord, RouteWord, Seen, explain
@@ -100,8 +99,9 @@ def _key_of(asked: Asked) -> Key:
 
 def _require(key: Key, address: str, now: float) -> None:
     """The gateway's own checks of a key, in its order. Raises CallError."""
-    require_active(require_live(key, now=now))
-    require_scope(key, INFERENCE)
+    require_live(key, now=now)
+    if (refusal := find_refusal(key, INFERENCE)) is not None:
+        raise refusal
     if address:
         require_address(key, find_address(address, b"", ()))
 

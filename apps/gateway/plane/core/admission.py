@@ -48,16 +48,14 @@ def require_live(key: Key | None, *, now: float) -> Key:
     return key
 
 
-def require_active(key: Key) -> None:
-    """Raises CallError 403 with the reason while the key's tenant is suspended (TEN-01)."""
+def find_refusal(key: Key, scope: str) -> errors.CallError | None:
+    """403 with the reason while the key's tenant is suspended (TEN-01), and where the key may not do what
+    `scope` stands for (TEN-06); None = it may."""
     if key.suspended is not None:
-        raise errors.suspended(key.suspended)
-
-
-def require_scope(key: Key, scope: str) -> None:
-    """Raises CallError 403 where the key may not do what `scope` stands for (TEN-06)."""
+        return errors.suspended(key.suspended)
     if scope not in key.scopes:
-        raise errors.scope_missing(scope)
+        return errors.scope_missing(scope)
+    return None
 
 
 def find_routes(table: Table, key: Key, model: str) -> tuple[Route, ...]:

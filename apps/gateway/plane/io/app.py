@@ -19,14 +19,13 @@ from apps.core.request_id import request_id as present_id
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.address import find_address, require_address
 from apps.gateway.plane.core.admission import (
+    find_refusal,
     find_routes,
     has_expired,
     hash_bearer,
     list_models,
     read_pins,
-    require_active,
     require_live,
-    require_scope,
 )
 from apps.gateway.plane.core.choice import NO_PINS
 from apps.gateway.plane.core.config import GatewayConfig
@@ -215,11 +214,9 @@ class GatewayApp:
         nothing has happened, and `answer` says what there is to say."""
         table, now = self._tables.current, self._clock()
         key = None if table is None else table.keys.get(head.digest)
-        if table is None or key is None or self._stopping or key.suspended is not None:
+        if table is None or key is None or self._stopping or len(body) >= self._bodies.ordinary:
             return None
-        if has_expired(key, now) or key.allowed_networks is not None:
-            return None
-        if INFERENCE not in key.scopes or len(body) >= self._bodies.ordinary:
+        if key.allowed_networks is not None or has_expired(key, now) or find_refusal(key, INFERENCE):
             return None
         try:
             call = parse_call(head.path, body)
@@ -323,8 +320,8 @@ class GatewayApp:
 
     def _permit(self, key: Key, may: str, asked: Asked) -> None:
         """Raises CallError 403 with the rule that forbids this key this call."""
-        require_active(key)
-        require_scope(key, may)
+        if (refusal := find_refusal(key, may)) is not None:
+            raise refusal
         if key.allowed_networks is not None:
             forwarded = asked.headers.get(b"x-forwarded-for", b"")
             require_address(key, find_address(asked.peer, forwarded, self._config.trusted_proxies))
