@@ -1,7 +1,8 @@
 """The gateway behind its shells (asgi.py, listener.py): its life, and which way a request goes.
 
 Serves the closed list of inference paths and the model list; everything else under it is a 404 in
-OpenAI's shape. Owns no rule of its own: those are in plane/core, a call's course in exchange.py.
+OpenAI's shape. Owns no rule of its own: those are in plane/core, a call's course in straight.py and
+exchange.py.
 """
 
 import asyncio
@@ -83,7 +84,7 @@ class GatewayApp:
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.config = self._config = config
+        self.config = config
         self._tables = Tables(source, config)
         self._keys = KeyDirectory(self._tables, find_key, config)
         self._journal = journal
@@ -96,7 +97,6 @@ class GatewayApp:
             config=config,
             upstream=Upstream(config),
             choosing=Choosing(self._tables, self._live, spreads, config),
-            journal=journal,
             big_bodies=asyncio.Semaphore(config.big_bodies_at_once),
             watch=Watch(config.deadline_step_s),
         )
@@ -139,10 +139,10 @@ class GatewayApp:
             if isinstance(call, Straight):
                 call.take_task()
         await asyncio.sleep(0)  # each has begun to wait then
-        await self._wait(self._config.shutdown_timeout_s)
+        await self._wait(self.config.shutdown_timeout_s)
         for call in self._running():
             call.stop()
-        await self._wait(self._config.connect_timeout_s)
+        await self._wait(self.config.connect_timeout_s)
         for background in (self._tending, self._telling):
             if background is not None:
                 background.cancel()
@@ -179,11 +179,11 @@ class GatewayApp:
     async def _tend(self) -> None:
         touched = time.monotonic()
         while True:
-            await asyncio.sleep(self._config.usage_retry_s)
+            await asyncio.sleep(self.config.usage_retry_s)
             self._measure()
             if self._journal.waiting:
                 self._journal.flush()
-            if time.monotonic() - touched >= self._config.touch_interval_s:
+            if time.monotonic() - touched >= self.config.touch_interval_s:
                 touched = time.monotonic()
                 await self._touch()
 
@@ -216,7 +216,9 @@ class GatewayApp:
         key = None if table is None else table.keys.get(head.digest)
         if table is None or key is None or self._stopping or len(body) >= self._bodies.ordinary:
             return None
-        if key.allowed_networks is not None or has_expired(key, now) or find_refusal(key, INFERENCE):
+        if key.allowed_networks is not None or has_expired(key, now):
+            return None
+        if find_refusal(key, INFERENCE) is not None:
             return None
         try:
             call = parse_call(head.path, body)
@@ -241,8 +243,9 @@ class GatewayApp:
             stream=call.stream,
         )
         settlement = Settlement(self._journal, facts)
-        straight = Straight(self._parts, key, call, NO_PINS, settlement, facts, reply, carrier=carrier)
-        straight.carried = head.carried
+        straight = Straight(
+            self._parts, key, call, NO_PINS, settlement, facts, reply, carried=head.carried, carrier=carrier
+        )
         straight.begin(choice)
         return straight
 
@@ -252,7 +255,7 @@ class GatewayApp:
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """As an ASGI app."""
-        await asgi.serve(self, scope, receive, send, patience_s=self._config.connect_timeout_s)
+        await asgi.serve(self, scope, receive, send, patience_s=self.config.connect_timeout_s)
 
     async def answer(self, asked: Asked, reply: Reply) -> None:
         """Answers one request, in a task of its own that is cancelled when the caller has gone (GW-09)."""
@@ -291,19 +294,8 @@ class GatewayApp:
         else:
             raise errors.unknown_path(path)
 
-    def _known(self, asked: Asked) -> Key | None:
-        """The live key of nearly every call; whatever is wrong with one is said by `_admit`."""
-        now = self._clock()
-        try:
-            key = self._keys.known(hash_bearer(asked.headers.get(b"authorization")))
-        except errors.CallError:
-            return None
-        if key is None or has_expired(key, now):
-            return None
-        self._used_keys[key.key_id] = now
-        return key
-
     async def _admit(self, asked: Asked) -> Key:
+        """The live key that the request brings. Raises CallError 401, or 503 where it can't be looked up."""
         try:
             found = await self._keys.find(hash_bearer(asked.headers.get(b"authorization")))
             key = require_live(found, now=self._clock())
@@ -315,7 +307,7 @@ class GatewayApp:
 
     def _table(self) -> Table:
         if self._tables.current is None:
-            raise errors.tables_unavailable(self._config.retry_after_s)
+            raise errors.tables_unavailable(self.config.retry_after_s)
         return self._tables.current
 
     def _permit(self, key: Key, may: str, asked: Asked) -> None:
@@ -324,7 +316,7 @@ class GatewayApp:
             raise refusal
         if key.allowed_networks is not None:
             forwarded = asked.headers.get(b"x-forwarded-for", b"")
-            require_address(key, find_address(asked.peer, forwarded, self._config.trusted_proxies))
+            require_address(key, find_address(asked.peer, forwarded, self.config.trusted_proxies))
 
     async def _models(self, asked: Asked, reply: Reply) -> None:
         key = await self._admit(asked)
@@ -346,13 +338,13 @@ class GatewayApp:
         """From here on every ending leaves exactly one record (GW-12)."""
         facts = CallFacts(reply.request_id, self._clock(), asked.path)
         settlement = Settlement(self._journal, facts)
-        key = self._known(asked) or await self._admit(asked)
+        key = await self._admit(asked)
         facts.tenant_id, facts.tenant_slug, facts.member = key.tenant_id, key.tenant_slug, key.member
         facts.key_id, facts.key_prefix = key.key_id, key.prefix
         try:
             self._permit(key, INFERENCE, asked)
             if self._stopping:
-                raise errors.stopping(self._config.retry_after_s)
+                raise errors.stopping(self.config.retry_after_s)
             call = self._bodies.ready_call(asked) or await self._bodies.read_call(asked)
             facts.model, facts.stream = call.model, call.stream
             find_routes(self._table(), key, call.model)
@@ -366,9 +358,8 @@ class GatewayApp:
         except Exception:
             settlement.settle(Ending.REFUSED, errors.internal().status)
             raise
-        exchange = Exchange(self._parts, key, call, pins, settlement, facts, reply)
-        exchange.carried = carry_trace(asked.headers)
-        await exchange.run()
+        carried = carry_trace(asked.headers)
+        await Exchange(self._parts, key, call, pins, settlement, facts, reply, carried=carried).run()
 
 
 async def _handed(owed: Awaitable[None] | None) -> None:

@@ -20,7 +20,7 @@ from apps.gateway.plane.core.usage import CallFacts
 from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.choosing import Choosing
 from apps.gateway.plane.io.reply import Reply
-from apps.gateway.plane.io.settlement import RecordWriter, Settlement
+from apps.gateway.plane.io.settlement import Settlement
 from apps.gateway.plane.io.upstream import Connection, Upstream
 from apps.gateway.plane.io.waiting import Waiting
 from apps.gateway.plane.io.watch import Watch
@@ -36,7 +36,6 @@ class Parts(msgspec.Struct, frozen=True):
     config: GatewayConfig
     upstream: Upstream
     choosing: Choosing
-    journal: RecordWriter
     big_bodies: asyncio.Semaphore
     watch: Watch
 

@@ -33,14 +33,10 @@ class KeyDirectory:
         self._asking = Asking[str, Key | None]()
         self._answers: dict[str, tuple[float, Key | None]] = {}
 
-    def known(self, digest: str) -> Key | None:
-        """The key with this sha256 in the table, which is nearly every call's."""
-        table = self._tables.current
-        return None if table is None else table.keys.get(digest)
-
     async def find(self, digest: str) -> Key | None:
         """The key with this sha256, None when there is none. Raises CallError 503."""
-        if (key := self.known(digest)) is not None:
+        table = self._tables.current
+        if table is not None and (key := table.keys.get(digest)) is not None:
             return key
         known = self._answers.get(digest)
         if known is not None and time.monotonic() < known[0]:
