@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ONCE = frozenset({b"authorization", b"content-type", b"host"})
 
 
-class Course(Protocol):
+class Leavable(Protocol):
     """A call that runs without a task, in what its sockets call."""
 
     def gone(self) -> None:
@@ -71,7 +71,7 @@ class Caller(asyncio.Protocol):
         self._reading: Request | None = None
         self._answering: tuple[Request, WireReply] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._course: Course | None = None
+        self._course: Leavable | None = None
         self._known: tuple[Likeness, Request, Head] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._broken: errors.CallError | None = None
@@ -102,9 +102,8 @@ class Caller(asyncio.Protocol):
             if self._course is not None:
                 self._course.gone()
             elif self._task is not None:
-                self._loop.call_soon(
-                    self._task.cancel
-                )  # after its first step: that what it began may be ended
+                # After its first step: that what it began may be ended.
+                self._loop.call_soon(self._task.cancel)
 
     def data_received(self, data: bytes) -> None:
         if self._lingers or self._broken is not None:

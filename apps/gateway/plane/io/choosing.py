@@ -71,7 +71,7 @@ class Choosing:
         now, view = time.monotonic(), self._view
         view.circuits = circuits = self._circuits.get(key.tenant_id, _NONE)
         if routes is None:
-            routes = self._routes(call, key)
+            routes = self._routes(key.tenant_id, call.model)
         session = None
         for route in routes:
             if route.sticky:
@@ -99,7 +99,7 @@ class Choosing:
         now = asyncio.get_running_loop().time
         until = now() + config.call_back_wait_s
         while True:
-            routes = self._routes(call, key)
+            routes = self._routes(key.tenant_id, call.model)
             live.asked.update(route.group_id for route in routes if route.group_id)
             if any(route.replicas for route in routes):
                 raise self._why_none(routes, call, key, pins, tried)
@@ -176,9 +176,7 @@ class Choosing:
         self._forget(table)
         self._used = {model: at for model, at in self._used.items() if at >= since}
         return [
-            (tenant_id, route)
-            for tenant_id, model in self._used
-            for route in table.routes.get(tenant_id, {}).get(model, ())
+            (tenant_id, route) for tenant_id, model in self._used for route in self._routes(tenant_id, model)
         ]
 
     def states(self) -> Counter[str]:
@@ -226,11 +224,11 @@ class Choosing:
 
     # ---- inside ----
 
-    def _routes(self, call: Call, key: Key) -> tuple[Route, ...]:
+    def _routes(self, tenant_id: str, model: str) -> tuple[Route, ...]:
         """Those of the present table, whatever it was when the call was admitted."""
         table = self._tables.current
-        of_tenant = {} if table is None else table.routes.get(key.tenant_id, {})
-        return of_tenant.get(call.model, ())
+        of_tenant = {} if table is None else table.routes.get(tenant_id, {})
+        return of_tenant.get(model, ())
 
     def _why_none(
         self, routes: tuple[Route, ...], call: Call, key: Key, pins: Pins, tried: Collection[str]

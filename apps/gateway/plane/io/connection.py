@@ -46,7 +46,7 @@ class Follower(Protocol):
 class Connection(asyncio.Protocol):
     """`post`, `head`, `pump` or `whole`, then `close`, which keeps it only if all was read to its end.
 
-    Of the head `status`, `content_type` and `retry_after` are kept. `reused`: it has served before.
+    Of the head `status`, `content_type` and `retry_after` are kept.
     """
 
     __slots__ = (
@@ -75,7 +75,6 @@ class Connection(asyncio.Protocol):
         "idle_since",
         "on_body",
         "retry_after",
-        "reused",
         "status",
     )
 
@@ -91,7 +90,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[Awaitable[None] | None] | None = None
         self._take: Take | None = None
         self.follower: Follower | None = None
-        self._lost = self._paused = self.reused = False
+        self._lost = self._paused = False
         self._idle = True
         self.idle_since = 0.0
         self._fault: Exception | None = None
@@ -213,7 +212,7 @@ class Connection(asyncio.Protocol):
             self._paused = False
             transport.resume_reading()
         self._reset()
-        self._idle = self.reused = True
+        self._idle = True
         self._pool.park(self)
 
     def abort(self) -> None:

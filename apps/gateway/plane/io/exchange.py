@@ -50,8 +50,9 @@ class Exchange(Course):
                 await self._fail(errors.internal())
         except asyncio.CancelledError:
             if self.stopping:
-                self._settle(Ending.UPSTREAM_ERROR, self._sent_status(503))
-                await self._tell(errors.stopping(self._parts.config.retry_after_s))
+                stopping = errors.stopping(self._parts.config.retry_after_s)
+                self._settle(Ending.UPSTREAM_ERROR, self._sent_status(stopping.status))
+                await self._tell(stopping)
             else:
                 self._settle(Ending.CLIENT_GONE, self._sent_status(CLIENT_GONE_STATUS))
             raise

@@ -11,7 +11,7 @@ from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.core.errors import CallError
 from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.asked import Asked
-from apps.gateway.plane.io.caller import Caller, Course
+from apps.gateway.plane.io.caller import Caller, Leavable
 from apps.gateway.plane.io.outbox import Outbox
 from apps.gateway.plane.io.reply import Reply
 from apps.gateway.plane.io.straight import Carrier, Head
@@ -27,7 +27,7 @@ class Answering(Protocol):
 
     async def answer(self, asked: Asked, reply: Reply) -> None: ...
 
-    def begin(self, head: Head, body: bytes, reply: Reply, line: Carrier) -> Course | None:
+    def begin(self, head: Head, body: bytes, reply: Reply, carrier: Carrier) -> Leavable | None:
         """Begins an ordinary call at once; None where it isn't one, and nothing has happened."""
 
 

@@ -10,6 +10,8 @@ from collections.abc import Coroutine
 from time import monotonic
 from typing import Any, Protocol
 
+import msgspec
+
 from apps.core.request_id import request_id as present_id
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.admission import BACKEND_HEADER, SESSION_HEADER, VERSION_HEADER, hash_bearer
@@ -28,13 +30,14 @@ log = logging.getLogger("heteroflow.gateway")
 _SPECIAL = (VERSION_HEADER, BACKEND_HEADER, SESSION_HEADER, b"content-encoding")
 
 
-class Head:
-    """What the head of an ordinary request says: read once for all requests that have the same."""
+class Head(msgspec.Struct, frozen=True):
+    """What the head of an ordinary request says: read once for all requests that have the same. `digest`: the
+    key's; `offered`: the caller's own request id, "" = none; `carried`: header lines for the engine."""
 
-    __slots__ = ("carried", "digest", "offered", "path")
-
-    def __init__(self, path: str, digest: str, offered: str, carried: bytes) -> None:
-        self.path, self.digest, self.offered, self.carried = path, digest, offered, carried
+    path: str
+    digest: str
+    offered: str
+    carried: bytes
 
 
 def read_head(asked: Asked) -> Head | None:

@@ -13,7 +13,8 @@ NEVER = math.inf
 
 
 class Watched(Protocol):
-    """`due` is a time of the loop's clock, NEVER while nothing is waited for; its owner moves it at will."""
+    """`due` is a time of `time.monotonic`, which is the loop's clock, too, NEVER while nothing is waited
+    for; its owner moves it at will."""
 
     due: float
 
