@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 import msgspec
 
 from apps.gateway.plane.core import errors
-from apps.gateway.plane.core.answer import read_upstream_error
+from apps.gateway.plane.core.answer import Answer, read_upstream_error
 from apps.gateway.plane.core.blame import failure_of
 from apps.gateway.plane.core.choice import Choice, Pins
 from apps.gateway.plane.core.config import GatewayConfig
@@ -109,6 +109,12 @@ class Course(Waiting):
         )
         self._expect("first event", config.first_byte_timeout_s, self._beat_s)
         return self._scanner
+
+    def _note_answer(self, answer: Answer) -> None:
+        """For the record: of a whole answer the first content is there with the last."""
+        facts = self._facts
+        facts.ttft_ms = self._settlement.elapsed_ms()
+        facts.usage, facts.delivered = answer.usage, answer.text_tokens
 
     def _refusal(self, response: Connection, body: bytes) -> errors.CallError:
         meters.count_upstream(f"status_{response.status // 100}xx")

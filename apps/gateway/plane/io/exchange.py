@@ -160,10 +160,9 @@ class Exchange(Course):
             pieces: list[bytes] = []
             await response.pump(lambda piece: self._gather(pieces, piece))
             body = b"".join(pieces)
-        self._facts.ttft_ms = self._settlement.elapsed_ms()
         small = len(body) < self._parts.config.big_body_bytes
         answer = read_answer(body, self._call.model) if small else await self._parse_big(body)
-        self._facts.usage, self._facts.delivered = answer.usage, answer.text_tokens
+        self._note_answer(answer)
         self._settle(Ending.COMPLETED, 200)
         self._expect_caller()
         if (owed := self._reply.whole(200, answer.body)) is not None:

@@ -151,9 +151,7 @@ class Straight(Exchange):
         except errors.CallError:
             self._hand_over()
             return
-        facts = self._facts
-        facts.ttft_ms = self._settlement.elapsed_ms()
-        facts.usage, facts.delivered = answer.usage, answer.text_tokens
+        self._note_answer(answer)
         self._succeed()
         self._settlement.settle(Ending.COMPLETED, 200, put=True)
         self._reply.whole(200, answer.body)
