@@ -2,7 +2,9 @@
 
 import aiohttp
 import pytest
-from prometheus_client import REGISTRY
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY, CollectorRegistry, Histogram
 
 from apps.gateway.plane.io import meters
 from tests.fakes.gateway import BODY, MODEL, SECRET, RunningGateway, until
@@ -66,3 +68,27 @@ def test_models_beyond_the_bound_share_a_series(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(meters, "MODELS_MAX", 2)
     monkeypatch.setattr(meters, "_named", set())
     assert [meters.label_of(name) for name in ("a", "b", "c", "a")] == ["a", "b", "other", "a"]
+
+
+ENDS_MS = [round(bound * 1000) for bound in meters.SECONDS]
+
+
+@given(st.lists(st.one_of(st.sampled_from(ENDS_MS), st.integers(0, 700_000)), max_size=40), st.integers(1, 9))
+def test_times_counted_at_once_are_where_each_alone_would_be(times_ms: list[int], few: int) -> None:
+    def make() -> Histogram:
+        return Histogram("t", "t", ["stream"], buckets=meters.SECONDS, registry=CollectorRegistry())
+
+    def told(histogram: Histogram) -> dict[str, float]:
+        (family,) = histogram.collect()
+        names = ("_bucket", "_count", "_sum")
+        said = [sample for sample in family.samples if sample.name.endswith(names)]
+        return {sample.name + sample.labels.get("le", ""): round(sample.value, 6) for sample in said}
+
+    alone, at_once = make(), make()
+    times = meters._Times(at_once)
+    for at in range(0, len(times_ms), few):
+        times.add_all("no", times_ms[at : at + few])
+    for one in times_ms:
+        alone.labels("no").observe(one / 1000)
+    times.give()
+    assert told(at_once) == told(alone)
