@@ -9,11 +9,10 @@ import pytest
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.io.caller import Caller
 from apps.gateway.plane.io.listener import Listener
-from apps.gateway.plane.io.outbox import Outbox
+from apps.gateway.plane.io.outbox import MOST_BYTES, Outbox
 from apps.gateway.plane.io.straight import Straight
-from apps.gateway.plane.io.wire import JOIN_BYTES
 from tests.apps.gateway.test_listener import BY_LENGTH, Echo, feed, settle, statuses
-from tests.apps.gateway.test_straight import BODY, warm  # noqa: F401 - a fixture
+from tests.apps.gateway.test_straight import BODY, call, take, warm  # noqa: F401 - a fixture
 from tests.fakes.gateway import RunningGateway
 from tests.fakes.transport import FakeTransport
 
@@ -114,7 +113,7 @@ async def test_records_that_cannot_be_written_hold_no_answer_up(caplog: pytest.L
 async def test_an_answer_that_is_not_held_back_follows_its_record_too(request_: bytes) -> None:
     _, (caller,), recording = connect(1)
     if request_ == BY_LENGTH:
-        long = b"x" * JOIN_BYTES
+        long = b"x" * MOST_BYTES
         request_ = request_.partition(b"Content-Length")[0] + b"Content-Length: %d\r\n\r\n" % len(long) + long
     before = len(recording.seen)
     await feed(caller, request_)
@@ -177,3 +176,14 @@ def follow_at_once(self: Straight, response: Any) -> None:
     if pieces := response.taken():
         self._succeed()
         self._follow(response, self._scan(), pieces)
+
+
+async def test_what_is_answered_next_on_a_connection_never_overtakes_what_is_held_back() -> None:
+    caller, wire, taking = take()
+    caller.data_received(call(b"{}"))
+    taking.replies[-1].whole(200, b"the first")
+    caller.data_received(call(b"{}"))
+    taking.replies[-1].stream(b"the second")
+    assert wire.written.index(b"the first") < wire.written.index(b"the second")
+    await settle()
+    assert wire.written.count(b"the first") == 1

@@ -16,9 +16,10 @@ from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.likeness import Likeness, learn
 from apps.gateway.plane.core.request import is_host, read_path
 from apps.gateway.plane.io.arriving import Request
+from apps.gateway.plane.io.outbox import MOST_BYTES
 from apps.gateway.plane.io.straight import Head, read_head
 from apps.gateway.plane.io.watch import NEVER
-from apps.gateway.plane.io.wire import JOIN_BYTES, WireReply
+from apps.gateway.plane.io.wire import WireReply
 
 if TYPE_CHECKING:
     from apps.gateway.plane.io.listener import Listener
@@ -44,6 +45,7 @@ class Caller(asyncio.Protocol):
         "_full",
         "_head_bytes",
         "_heading",
+        "_held_back",
         "_known",
         "_lingers",
         "_listener",
@@ -78,7 +80,7 @@ class Caller(asyncio.Protocol):
         self._target = b""
         self._head_bytes = self._repeated = 0
         self._surely_short = False
-        self._heading = self._full = self._paused = self._lingers = self.lost = False
+        self._held_back = self._heading = self._full = self._paused = self._lingers = self.lost = False
         self.due = NEVER
         self.peer = ""
 
@@ -108,6 +110,8 @@ class Caller(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._lingers or self._broken is not None:
             return
+        if self._held_back:  # whatever is answered to this comes after it
+            self._listener.outbox.flush()
         calm = self._answering is None and self._reading is None and not self._waiting and not self._full
         if calm and self._known is not None and self._begin_like(self._known, data):
             return
@@ -246,6 +250,7 @@ class Caller(asyncio.Protocol):
     # ---- one answer after the other ----
 
     def write(self, data: bytes) -> None:
+        self._held_back = False
         if self._transport is not None and not self.lost:
             self._transport.write(data)
 
@@ -261,13 +266,16 @@ class Caller(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
-    def end(self, data: bytes) -> None:
+    def end(self, head: bytes, body: bytes = b"") -> None:
         listener, closes = self._listener, self.closes
-        if closes or self._full or len(data) >= JOIN_BYTES:
+        if closes or self._full or len(head) + len(body) > MOST_BYTES:
             listener.outbox.flush()
-            self.write(data)
+            self.write(head)
+            if body:
+                self.write(body)
         else:
-            listener.outbox.hold(self, data)
+            self._held_back = True
+            listener.outbox.hold(self, head + body)
         self._task = self._course = self._answering = None
         if closes:
             self._finish()

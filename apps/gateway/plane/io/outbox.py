@@ -13,6 +13,10 @@ from typing import Protocol
 log = logging.getLogger("heteroflow.gateway")
 
 
+MOST_BYTES = 64 * 1024
+"""Longer answers are not held back, nor copied to be."""
+
+
 class Line(Protocol):
     def write(self, data: bytes) -> None: ...
 

@@ -14,7 +14,6 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _STATUS_LINES = {
     status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n".encode() for status in range(200, 600)
 }
-JOIN_BYTES = 64 * 1024
 
 
 def _lines(headers: Headers) -> bytes:
@@ -33,7 +32,7 @@ class Line(Protocol):
 
     def write(self, data: bytes) -> None: ...
 
-    def end(self, data: bytes) -> None:
+    def end(self, head: bytes, body: bytes = b"") -> None:
         """The last bytes of the answer: they go out within this turn of the loop, after its record."""
 
     def owed(self) -> Awaitable[None] | None:
@@ -56,13 +55,7 @@ class WireReply(Reply):
             lines = _JSON_LINES if headers is JSON else _lines(headers)
             head = self._head(status, b"%bcontent-length: %d\r\n" % (lines, len(body)))
         self.ended = True
-        if self.bare:
-            line.end(head)
-        elif len(body) < JOIN_BYTES:
-            line.end(head + body)
-        else:
-            line.write(head)
-            line.end(body)
+        line.end(head, b"" if self.bare else body)
         return line.owed()
 
     def stream(self, body: bytes, *, last: bool = False) -> Awaitable[None] | None:
