@@ -110,11 +110,10 @@ class Course(Waiting):
         self._expect("first event", config.first_byte_timeout_s, self._beat_s)
         return self._scanner
 
-    def _note_answer(self, answer: Answer) -> None:
-        """For the record: of a whole answer the first content is there with the last."""
+    def _settle_whole(self, answer: Answer, *, put: bool = False) -> None:
         facts = self._facts
-        facts.ttft_ms = self._settlement.elapsed_ms()
         facts.usage, facts.delivered = answer.usage, answer.text_tokens
+        self._settlement.settle(Ending.COMPLETED, 200, whole=True, put=put)
 
     def _refusal(self, response: Connection, body: bytes) -> errors.CallError:
         meters.count_upstream(f"status_{response.status // 100}xx")

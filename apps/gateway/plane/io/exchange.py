@@ -162,8 +162,7 @@ class Exchange(Course):
             body = b"".join(pieces)
         small = len(body) < self._parts.config.big_body_bytes
         answer = read_answer(body, self._call.model) if small else await self._parse_big(body)
-        self._note_answer(answer)
-        self._settle(Ending.COMPLETED, 200)
+        self._settle_whole(answer)
         self._expect_caller()
         if (owed := self._reply.whole(200, answer.body)) is not None:
             await owed

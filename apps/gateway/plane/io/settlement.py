@@ -33,18 +33,16 @@ class Settlement(msgspec.Struct):
     def elapsed_ms(self) -> int:
         return round((time.monotonic() - self._begun) * 1000)
 
-    def settle(self, ending: Ending, http_status: int, *, put: bool = False) -> None:
-        """With `put` the record is laid ready: the caller's connection writes it before the last bytes."""
+    def settle(self, ending: Ending, http_status: int, *, whole: bool = False, put: bool = False) -> None:
+        """`whole`: of this answer the first content was there with the last. With `put` the record is laid
+        ready: the caller's connection writes it before the last bytes."""
         if self.settled:
             return
         self.settled = True
-        entry = settle(
-            self.facts,
-            ending,
-            http_status=http_status,
-            duration_ms=self.elapsed_ms(),
-            call=self.call,
-        )
+        facts, duration_ms = self.facts, self.elapsed_ms()
+        if whole:
+            facts.ttft_ms = duration_ms
+        entry = settle(facts, ending, http_status=http_status, duration_ms=duration_ms, call=self.call)
         if put:
             self._journal.put(entry)
         else:

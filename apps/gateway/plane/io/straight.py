@@ -151,9 +151,8 @@ class Straight(Exchange):
         except errors.CallError:
             self._hand_over()
             return
-        self._note_answer(answer)
         self._succeed()
-        self._settlement.settle(Ending.COMPLETED, 200, put=True)
+        self._settle_whole(answer, put=True)
         self._reply.whole(200, answer.body)
         self._release()
 
