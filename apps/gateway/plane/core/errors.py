@@ -252,7 +252,7 @@ def upstream_unavailable(retry_after: str) -> CallError:
 
 
 def upstream_refused_us() -> CallError:
-    """401 or 403 of an engine is our fault (its own key), never the caller's."""
+    """One of `told.REFUSES_US` by an engine is our fault (its own key), never the caller's."""
     text = "The engine did not accept the gateway's own credential. Tell the operator."
     return CallError(502, text, kind="server_error", code="upstream_credential")
 
