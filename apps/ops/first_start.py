@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import DatabaseError
 
 from apps.fleet import services as fleet
@@ -38,8 +38,11 @@ def new_password() -> str:
 
 
 def migrate() -> None:
-    """Bring the database to the present schema."""
-    call_command("migrate", verbosity=0, interactive=False)
+    """Bring the database to the present schema. Raises NotReady where it can not be brought there."""
+    try:
+        call_command("migrate", verbosity=0, interactive=False)
+    except CommandError as error:
+        raise NotReady(str(error)) from None
 
 
 def ensure_operator() -> tuple[User, str | None]:

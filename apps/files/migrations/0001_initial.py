@@ -11,8 +11,8 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('fleet', '0001_initial'),
-        ('workloads', '0001_initial'),
+        ('fleet', '0001_squashed'),
+        ('workloads', '0001_squashed'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

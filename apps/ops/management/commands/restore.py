@@ -50,7 +50,7 @@ class Command(BaseCommand):
             call_command("migrate", verbosity=0, interactive=False)
             flush(place.journals, own_pid=os.getpid())  # this may be no gateway's folder: now they are rows
             archive.finish(place)
-        except (NotReady, OSError, DatabaseError, psycopg.Error) as error:
+        except (NotReady, CommandError, OSError, DatabaseError, psycopg.Error) as error:
             raise CommandError(f"Not restored: {error}") from None
         finally:
             close()
