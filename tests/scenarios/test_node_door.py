@@ -10,7 +10,7 @@ from tests.fakes.tiny_model import ANSWER
 from tests.stack import Stack, running_stack, until
 from tests.steady import steady_clock_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.req("AGENT-16")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("door"), pytest.mark.req("AGENT-16")]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from apps.upkeep import services as upkeep
 from apps.workloads import services
 from apps.workloads.models import Loan, Task, TaskGroup
 from tests.apps.workloads.simulated import LOOPS, World, pick, quiet
-from tests.examples import examples
 
 NUMBER = st.integers(min_value=0, max_value=11)
 SECONDS = st.sampled_from([0.5, 5, 31, 70, 400, 4000])
@@ -244,7 +243,7 @@ def tell(stories: int, steps: int = STEPS) -> None:
 @pytest.mark.req("LIFE-01", "LIFE-02", "LIFE-05", "SCHED-05", "RECOV-05", "OPS-06")
 @pytest.mark.django_db
 def test_no_story_ends_in_an_impossible_state() -> None:
-    tell(examples(20))  # a first look; the thousand are told with the whole suite
+    tell(5)  # a first look; the thousand are told with the whole suite
 
 
 @pytest.mark.req("LIFE-01", "LIFE-02", "LIFE-05", "SCHED-05", "RECOV-05", "OPS-06")
