@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 import heteroflow.celery  # noqa: F401 - hints go through the configured Celery application
 from apps.tenants.models import Tenant, User
 from apps.tenants.scope import Viewer, viewer_of
-from tests import factories
+from tests import emptying, factories
 from tests.examples import examples
 from tests.fakes.docker.engines import docker_node  # noqa: F401 - a fixture, once: each import is another engine
 from tests.stack import running_server  # noqa: F401 - a fixture
@@ -24,6 +24,7 @@ STACKS = ("running_server", "docker_node", "engines", "whole_fleet")
 # A slow machine is no failure: hypothesis' own deadline measures the machine, not the code.
 settings.register_profile("any-machine", deadline=None, max_examples=examples(100))
 settings.load_profile("any-machine")
+emptying.install()
 
 
 @pytest.fixture(autouse=True)
