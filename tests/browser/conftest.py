@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -48,8 +49,17 @@ if os.environ.get("HETEROFLOW_PICTURES"):
 expect.set_options(timeout=PATIENCE_MS)
 
 
+@pytest.fixture(scope="session")
+def no_netlink(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Chromium's ear for network interfaces, closed: what the file says."""
+    library = tmp_path_factory.mktemp("chromium") / "no_netlink.so"
+    source = Path(__file__).with_name("no_netlink.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", str(library), str(source), "-ldl"], check=True)
+    return library
+
+
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def chromium(no_netlink: Path) -> Iterator[Browser]:
     """Fails, never skips, where Chromium is missing: `apt-get install chromium`.
 
     One a module, not a session: while it lives its event loop counts as running in this thread, and
@@ -57,7 +67,8 @@ def chromium() -> Iterator[Browser]:
     """
     assert CHROMIUM.exists(), f"{CHROMIUM} is missing; install Debian's chromium or set CHROMIUM"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        env = {**os.environ, "LD_PRELOAD": str(no_netlink)}
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS), env=env)
         yield browser
         browser.close()
 
