@@ -105,8 +105,7 @@ def pytest_collection() -> Iterator[Any]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what `--only-with-database` says. And where tests are dealt out by groups, a group is one:
-    else each worker starts stacks of its own, unseen but for the time that it takes. What is slow comes
-    first: it waits, and what runs beside it works meanwhile; and no worker ends long before the other."""
+    else each worker starts stacks of its own, unseen but for the time that it takes."""
     if config.getoption("only_with_database"):
         config.hook.pytest_deselected(items=[item for item in items if not uses_database(item)])
         items[:] = [item for item in items if uses_database(item)]
@@ -115,7 +114,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     torn = [item for item in items if any(item.iter_markers("xdist_group")) and "@" not in item.nodeid]
     if torn:
         raise pytest.UsageError(f"pytest-xdist keeps no groups together here: {torn[0].nodeid}")
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
