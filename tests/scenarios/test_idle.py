@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.tiny_model import ANSWER
 from tests.scenarios.test_chain import Make
 from tests.scenarios.test_chain import make_service as make_service  # no __all__: that would hide the tests
-from tests.scenarios.test_sleep import ask
+from tests.scenarios.test_sleep import ask, ask_by
 from tests.stack import Stack, until
 
 pytestmark = pytest.mark.req("SLEEP-06")
@@ -90,14 +90,17 @@ def test_only_what_nobody_asks_for_falls_asleep(running_server: Stack, make_serv
     with called(running_server, "in-use") as answers:
         awaited = Idler(running_server, make_service, "waited-for")
         awaited.is_known()
-        with held_up(awaited.engine):
-            caller = threading.Thread(target=lambda: waited.append(ask(running_server, "waited-for")))
-            caller.start()
-            unused = Idler(running_server, make_service, "unused")
-            unused.falls_asleep()
-            # The three had the same time: the one is asked, on the other somebody waits.
-            assert [used.row()[0], awaited.row()[0], waited] == ["running", "running", []]
-        caller.join(30)
+        with running_server.openai() as sdk:
+            # Its connection is there, so that the next call comes long before the other has been idle.
+            assert ask_by(sdk, "waited-for") == ANSWER
+            with held_up(awaited.engine):
+                caller = threading.Thread(target=lambda: waited.append(ask_by(sdk, "waited-for")))
+                caller.start()
+                unused = Idler(running_server, make_service, "unused")
+                unused.falls_asleep()
+                # The three had the same time: the one is asked, on the other somebody waits.
+                assert [used.row()[0], awaited.row()[0], waited] == ["running", "running", []]
+            caller.join(30)
         assert waited == [ANSWER]
         assert "idle" in unused.codes()
         assert not {"idle", "still_used"} & {*used.codes(), *awaited.codes()}

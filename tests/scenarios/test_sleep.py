@@ -15,11 +15,15 @@ pytestmark = pytest.mark.req("SLEEP-01", "SLEEP-02", "LIFE-04")
 
 def ask(stack: Stack, model: str) -> str:
     """Its answer, or the code of the refusal."""
+    with stack.openai() as sdk:
+        return ask_by(sdk, model)
+
+
+def ask_by(sdk: openai.OpenAI, model: str) -> str:
     try:
-        with stack.openai() as sdk:
-            answer = sdk.chat.completions.create(
-                model=model, messages=[{"role": "user", "content": "hi"}], max_tokens=16
-            )
+        answer = sdk.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": "hi"}], max_tokens=16
+        )
     except openai.APIStatusError as refused:
         return str(refused.status_code)
     return answer.choices[0].message.content or ""
