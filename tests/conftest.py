@@ -106,6 +106,12 @@ def pytest_collection() -> Iterator[Any]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what `--only-with-database` says. And where tests are dealt out by groups, a group is one:
     else each worker starts stacks of its own, unseen but for the time that it takes."""
+    if far := [
+        item for item in items if item.get_closest_marker("aside") and "faults" not in item.path.parts
+    ]:
+        raise pytest.UsageError(
+            f"`make test` looks for tests that run aside in tests/faults only: {far[0].nodeid}"
+        )
     if config.getoption("only_with_database"):
         config.hook.pytest_deselected(items=[item for item in items if not uses_database(item)])
         items[:] = [item for item in items if uses_database(item)]
