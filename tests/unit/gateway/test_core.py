@@ -226,6 +226,9 @@ def test_name_that_an_engine_makes_very_long_is_replaced_and_not_kept() -> None:
 def test_model_id_passes_over_adapters() -> None:
     listed = b'{"data":[{"id":"lora","parent":"base"},{"id":"base","parent":null}]}'
     assert answer.read_model_id(listed) == "base"
+    for length, known in ((naming.MOST_CHARS, True), (naming.MOST_CHARS + 1, False)):
+        named = b'{"data":[{"id":"%b"}]}' % (b"n" * length)
+        assert (answer.read_model_id(named) is not None) is known
     for body in (b"{}", b'{"data":[]}', b'{"data":[{"id":""}]}', b"no", b'{"data":{}}'):
         assert answer.read_model_id(body) is None
 

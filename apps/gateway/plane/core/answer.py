@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from apps.gateway.plane.core import errors
-from apps.gateway.plane.core.naming import swap_name, write_name
+from apps.gateway.plane.core.naming import MOST_CHARS, swap_name, write_name
 from apps.gateway.plane.core.request import estimate_text_tokens
 from apps.gateway.plane.core.stream import is_aborted
 from apps.gateway.plane.core.told import MAX_MESSAGE_CHARS, REFUSES_US, read_error_object, upstream_reported
@@ -177,7 +177,8 @@ def rejects_usage_option(status: int, body: bytes) -> bool:
 
 
 def read_model_id(body: bytes) -> str | None:
-    """The first id of an engine's /v1/models that isn't an adapter; None when there is none."""
+    """The first id of an engine's /v1/models that isn't an adapter; None when there is none, or a longer one
+    than is kept: what an engine says must not fill the memory."""
     try:
         listed = msgspec.json.decode(body, type=dict[str, Any]).get("data")
     except (msgspec.DecodeError, RecursionError):
@@ -185,7 +186,7 @@ def read_model_id(body: bytes) -> str | None:
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     for entry in entries:
         if isinstance(entry.get("id"), str) and entry["id"] and not entry.get("parent"):
-            return str(entry["id"])
+            return str(entry["id"]) if len(entry["id"]) <= MOST_CHARS else None
     return None
 
 

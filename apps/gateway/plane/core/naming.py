@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 MOST_CHARS = 1024
-"""Of a longer name, which an engine may say, nothing is kept."""
+"""Of a longer name, which an engine may say, nothing is kept, and none is asked by such a one."""
 _encoder = msgspec.json.Encoder()
 
 
