@@ -77,6 +77,13 @@ class ProductionStack(Stack):
             http_client=DefaultHttpxClient(verify=self.trust),
         )
 
+    def gateways(self) -> list[OpenAI]:
+        listening = [process.environ()["GATEWAY_LISTEN"] for process in self.processes("asgi")]
+        return [
+            OpenAI(base_url=f"http://{place}/v1", api_key=self.api_key, max_retries=0, timeout=30)
+            for place in listening
+        ]
+
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.kept("DATABASE_URL"), connect_timeout=5) as link:
             return link.execute(sql.replace("?", "%s"), values).fetchall()

@@ -216,6 +216,10 @@ class Stack:
         key = api_key or self.api_key
         return OpenAI(base_url=f"{self.base_url}/v1", api_key=key, max_retries=0, timeout=30)
 
+    def gateways(self) -> list[OpenAI]:
+        """The SDK at each of its gateways, past whatever stands before them."""
+        return [self.openai()]
+
     def ask(self, **more: Any) -> str:
         """One short answer of the demo model."""
         answer = self.openai().chat.completions.create(

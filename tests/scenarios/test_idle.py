@@ -3,7 +3,7 @@ gateways, a real agent and real engines."""
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import openai
@@ -44,8 +44,10 @@ class Idler:
         return [event["reason"]["code"] for event in events]
 
     def is_known(self) -> None:
-        """Every gateway answers for it; the front proxy asks them in turn."""
-        until(lambda: {ask(self.stack, self.name) for _ in range(4)} == {ANSWER}, f"{self.name} answers")
+        """Every gateway answers for it, whichever the front proxy asks next."""
+        with ExitStack() as opened:
+            gateways = [opened.enter_context(sdk) for sdk in self.stack.gateways()]
+            until(lambda: {ask_by(sdk, self.name) for sdk in gateways} == {ANSWER}, f"{self.name} answers")
 
     def falls_asleep(self) -> None:
         until(lambda: self.row()[0] == "sleeping", lambda: f"{self.row()}\n{self.stack.printed()[-3000:]}")
