@@ -33,9 +33,7 @@ ENDS = frozenset({Observed.EXITED, Observed.GONE})
 def apply_report(*, node: Node, incarnation: str, report: TaskReport, now: datetime) -> None:
     """Apply one report. Late, repeated and foreign ones change nothing."""
     with transaction.atomic():
-        task = Task.objects.filter(public_id=report.task_id).first()
-        if task is not None:
-            lock_groups([task.pk])
+        lock_groups(Task.objects.filter(public_id=report.task_id).values_list("pk", flat=True))
         fresh = Liveness.objects.filter(
             node=node, incarnation=incarnation, report_sequence__lt=report.sequence
         ).update(report_sequence=report.sequence)
@@ -154,6 +152,11 @@ def is_back(claim: Claim, *, listed: bool) -> bool:
     return listed and claim.incarnation == "" and sleeps
 
 
+# What a heartbeat's list is compared with; the rest, secrets among it, is not read for it.
+_RECONCILED_BY = ("task_id", "attempt", "incarnation", "claimed_at")
+_RECONCILED_BY += ("task__public_id", "task__attempt", "task__state")
+
+
 def reconcile_node(*, node: Node, running: Iterable[RunningReport], now: datetime) -> int:
     """Compare a heartbeat's complete list with the node's claims; answers how many were over.
 
@@ -162,7 +165,8 @@ def reconcile_node(*, node: Node, running: Iterable[RunningReport], now: datetim
     listed = {(report.task_id, report.attempt): report for report in running}
     incarnation = Liveness.objects.values_list("incarnation", flat=True).get(node=node)
     ended = 0
-    for claim in Claim.objects.select_related("task__group").filter(node=node, released_at__isnull=True):
+    claims = Claim.objects.filter(node=node, released_at__isnull=True)
+    for claim in claims.select_related("task").only(*_RECONCILED_BY):
         here = listed.get((claim.task.public_id, claim.attempt))
         if is_back(claim, listed=here is not None):
             with transaction.atomic():

@@ -146,7 +146,7 @@ class World:
         """One heartbeat: the agent's complete list, and the server's."""
         if agent.held_up:
             return
-        node = Node.objects.get(pk=agent.node_id)
+        node = Node.objects.only("public_id").get(pk=agent.node_id)
         Liveness.objects.filter(node=node).update(
             last_seen_at=self.now, incarnation=agent.incarnation, declared_lost_at=None
         )
@@ -195,7 +195,7 @@ class World:
             return
         phase = {Observed.READY: Phase.READY, Observed.STARTING: Phase.LOADING}.get(seen, Phase.LEAVING)
         report = TaskReport(agent.sequence, key[0], key[1], phase, seen, why, code)
-        node = Node.objects.get(pk=agent.node_id)
+        node = Node.objects.only("public_id").get(pk=agent.node_id)
         apply_report(node=node, incarnation=agent.incarnation, report=report, now=self.now)
 
     def restart(self, agent: Agent) -> None:
