@@ -15,12 +15,13 @@ set -euo pipefail
 
 tag_of() { printf '%s' "$1" | cksum | awk '{printf "%04x", $1 % 65536}'; }
 octet_of() { # the first of four, beginning with DIR's own, that no network of this machine has, also none left over
-  local first step octet
+  local first step octet taken
   if [ ! -f "$1/octet" ]; then
     first=$(printf '%s' "$1" | cksum | awk '{print int($1 / 65536)}')
+    taken=$(ip -4 addr show)  # no pipe into grep -q: it leaves at the first match, and the pipe fails then
     for step in $(seq 0 54); do
       octet=$(((first + step) % 55 * 4 + 20))
-      ip -4 addr show | grep -qE "inet 10\.21[34]\.($octet|$((octet + 1))|$((octet + 2))|$((octet + 3)))\." || break
+      grep -qE "inet 10\.21[34]\.($octet|$((octet + 1))|$((octet + 2))|$((octet + 3)))\." <<<"$taken" || break
     done
     echo "$octet" >"$1/octet"
   fi
@@ -82,7 +83,7 @@ wait_one() { # dir of the node
 end_rest() { # dir of the node: what a killed dockerd left (its containerd, containers' shims)
   local file
   for file in /proc/[0-9]*/cmdline; do
-    if tr '\0' ' ' <"$file" 2>/dev/null | grep -qF "$1/"; then
+    if grep -qaF "$1/" "$file" 2>/dev/null; then
       file=${file#/proc/}
       [ "${file%/cmdline}" = $$ ] || kill -9 "${file%/cmdline}" 2>/dev/null || true
     fi
