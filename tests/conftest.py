@@ -16,9 +16,14 @@ from apps.tenants.scope import Viewer, viewer_of
 from tests import emptying, factories
 from tests.examples import examples
 from tests.fakes.docker.engines import docker_node  # noqa: F401 - a fixture, once: each import is another engine
-from tests.stack import running_server  # noqa: F401 - a fixture
+from tests.stack import (
+    ROOT,
+    running_server,  # noqa: F401 - a fixture
+)
 
 # Of the whole session, and made of processes that use the machine as long as they live.
+# The folders of whose tests `.ci/test` runs some aside.
+ASIDE = {ROOT / "tests" / "faults", ROOT / "tests" / "apps" / "workloads"}
 STACKS = ("running_server", "docker_node", "engines", "whole_fleet")
 
 # A slow machine is no failure: hypothesis' own deadline measures the machine, not the code.
@@ -106,12 +111,9 @@ def pytest_collection() -> Iterator[Any]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what `--only-with-database` says. And where tests are dealt out by groups, a group is one:
     else each worker starts stacks of its own, unseen but for the time that it takes."""
-    if far := [
-        item for item in items if item.get_closest_marker("aside") and "faults" not in item.path.parts
-    ]:
-        raise pytest.UsageError(
-            f"`make test` looks for tests that run aside in tests/faults only: {far[0].nodeid}"
-        )
+    alone = [item for item in items if item.get_closest_marker("aside")]
+    if far := [item for item in alone if not ASIDE & {*item.path.parents}]:
+        raise pytest.UsageError(f"`.ci/test` runs no test aside that is there: {far[0].nodeid}")
     if config.getoption("only_with_database"):
         config.hook.pytest_deselected(items=[item for item in items if not uses_database(item)])
         items[:] = [item for item in items if uses_database(item)]

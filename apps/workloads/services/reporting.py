@@ -153,8 +153,8 @@ def is_back(claim: Claim, *, listed: bool) -> bool:
 
 
 # What a heartbeat's list is compared with; the rest, secrets among it, is not read for it.
-_RECONCILED_BY = ("task_id", "attempt", "incarnation", "claimed_at")
-_RECONCILED_BY += ("task__public_id", "task__attempt", "task__state")
+_OF_TASK = ("task__public_id", "task__attempt", "task__state")
+_RECONCILED_BY = ("task_id", "attempt", "incarnation", "claimed_at", *_OF_TASK)
 
 
 def reconcile_node(*, node: Node, running: Iterable[RunningReport], now: datetime) -> int:

@@ -248,7 +248,8 @@ def test_no_story_ends_in_an_impossible_state() -> None:
 
 @pytest.mark.req("LIFE-01", "LIFE-02", "LIFE-05", "SCHED-05", "RECOV-05", "OPS-06")
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.aside
+@pytest.mark.timeout(1800)
 @pytest.mark.django_db
 @pytest.mark.parametrize("part", range(4))
 def test_a_thousand_stories(part: int) -> None:
