@@ -4,6 +4,8 @@ Owns the exception types and how a field is named. `texts.py` has the sentences,
 """
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 Value = str | int | float | bool | None
 
@@ -50,10 +52,21 @@ class Invalid(Refusal):
 
 
 class NotFound(Refusal):
-    """No such object for this viewer (404); the same for "not there" and "not yours" (TEN-04)."""
+    """No such object for this viewer (404); the same for "not there" and "not yours" (TEN-04). `field`: what
+    names it, where that is not the address."""
 
-    def __init__(self) -> None:
-        super().__init__("not_found", 404)
+    def __init__(self, field: str = "", value: Value = None) -> None:
+        errors = [FieldError(field, "no_such_name", value)] if field else None
+        super().__init__("not_found", 404, errors=errors)
+
+
+@contextmanager
+def named_by(field: str, value: Value) -> Iterator[None]:
+    """What is looked for inside is named by this field: its NotFound says so."""
+    try:
+        yield
+    except NotFound:
+        raise NotFound(field, value) from None
 
 
 class Conflict(Refusal):

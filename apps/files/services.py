@@ -19,7 +19,7 @@ from agent.contract.paths import is_within, mounted_places, normalise
 from agent.contract.states import FileKind
 from apps.core import audit, hints
 from apps.core.bodies import Fields
-from apps.core.errors import Conflict, FieldError, Forbidden, Invalid, Refusal, Value
+from apps.core.errors import Conflict, FieldError, Forbidden, Invalid, Refusal, Value, named_by
 from apps.core.leases import Held
 from apps.files import selectors, store
 from apps.files.models import OPEN, FilePiece, FileRequest, FileStatus
@@ -54,7 +54,8 @@ def request_file(*, actor: Viewer, body: dict[str, Any], now: datetime) -> FileR
         raise Invalid(errors)
     if actor.user_id is None:  # people ask for files, loops don't
         raise Forbidden
-    task = workloads.task_by_id(actor, task_id, manage=True)
+    with named_by("task_id", task_id):
+        task = workloads.task_by_id(actor, task_id, manage=True)
     _check_path(task, path)
     claim = Claim.objects.filter(task=task).select_related("node").order_by("-attempt").first()
     if claim is None:

@@ -123,7 +123,7 @@ def pick_tenant(viewer: Viewer, slug: str | None, *, to_create: bool = True) -> 
     if slug:
         tenant = reachable.filter(slug=slug).first() if slug.isprintable() else None
         if tenant is None:
-            raise NotFound
+            raise NotFound("tenant", slug)
     else:
         found = list(reachable.order_by("slug")[:20])
         if len(found) != 1:

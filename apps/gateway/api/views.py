@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from apps.core import scopes
 from apps.core.clock import utc_now
-from apps.core.errors import NotFound
+from apps.core.errors import NotFound, named_by
 from apps.gateway.api.shapes import RouteTestQuery, RouteTestShape
 from apps.gateway.destinations import Asked, foretell
 from apps.gateway.plane.core.choice import Pins
@@ -37,9 +37,10 @@ class RouteTest(GenericAPIView[Any]):
         query.is_valid(raise_exception=True)
         given = query.validated_data
         tenant = pick_tenant(viewer, given.get("tenant"), to_create=False)
-        key = key_by_id(viewer, given["key"]) if "key" in given else None
-        if key is not None and key.tenant_id != tenant.pk:
-            raise NotFound
+        with named_by("key", given.get("key")):
+            key = key_by_id(viewer, given["key"]) if "key" in given else None
+            if key is not None and key.tenant_id != tenant.pk:
+                raise NotFound
         pins = Pins(given.get("version", ""), given.get("backend", ""), given.get("session", ""))
         asked = Asked(tenant, given["model"], key, pins, given.get("user", ""), given.get("address", ""))
         return Response(foretell(viewer, asked, utc_now()))

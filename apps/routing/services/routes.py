@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 
 from apps.core import audit, versions
 from apps.core.bodies import Fields
-from apps.core.errors import Conflict, FieldError, Forbidden, Invalid, NotFound
+from apps.core.errors import Conflict, FieldError, Forbidden, Invalid, NotFound, named_by
 from apps.routing.models import Balancing, ExternalEngine, ModelRoute, Sticky
 from apps.tenants.scope import Viewer, pick_tenant
 from apps.tenants.trail import tenancy_of
@@ -59,11 +59,12 @@ def add_route(*, actor: Viewer, body: dict[str, Any]) -> ModelRoute:
         fields.refuse("group_id", "one_target")
     if errors:
         raise Invalid(errors)
-    group = work.group_by_id(actor, group_id, manage=True) if group_id else None
+    with named_by("group_id", group_id):
+        group = work.group_by_id(actor, group_id, manage=True) if group_id else None
     external = None if group is not None else _external(actor, external_id)
     tenant = group.tenant if group is not None else pick_tenant(actor, slug)
     if group is not None and slug and slug != tenant.slug:
-        raise NotFound
+        raise NotFound("tenant", slug)
     name = model_name or (group.model_name if group is not None else "")
     with transaction.atomic():
         try:
@@ -118,7 +119,7 @@ def _external(actor: Viewer, public_id: str) -> ExternalEngine:
     """Raises NotFound: to anyone but an operator there are none."""
     found = ExternalEngine.objects.filter(public_id=public_id).first() if actor.is_operator else None
     if found is None:
-        raise NotFound
+        raise NotFound("external_id", public_id)
     return found
 
 

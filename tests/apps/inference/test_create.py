@@ -216,8 +216,12 @@ def test_who_may_create_where(post: Post, api_client: Clients, tenant: Tenant, o
     stranger = post(api_client(factories.make_member()), tenant=tenant.slug)
     nowhere = post(api_client(factories.make_member()), tenant="no-such-tenant")
     assert (stranger.status_code, stranger.json()["code"]) == (404, "not_found")
-    same = ("code", "detail", "errors", "params")
+    same = ("code", "detail", "params")
     assert [stranger.json()[k] for k in same] == [nowhere.json()[k] for k in same]
+    for answer, slug in ((stranger, tenant.slug), (nowhere, "no-such-tenant")):
+        (error,) = answer.json()["errors"]
+        assert (error["field"], error["code"], error["value"]) == ("tenant", "no_such_name", slug)
+        assert slug in error["detail"]
     assert nothing_was_written()
     assert post(api_client(operator), tenant=tenant.slug, priority=-1).status_code == 201
 

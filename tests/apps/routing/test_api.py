@@ -136,17 +136,23 @@ def test_a_route_leads_to_one_group_that_its_maker_manages(
 ) -> None:
     own, group_id = route.group, factories.make_group().public_id
     assert own is not None
-    for body, status in (
-        ({}, 400),
-        ({"model_name": "m"}, 400),
-        ({"group_id": own.public_id, "external_id": "ext-aaaaaaaaaaaaaaaa", "model_name": "m"}, 400),
-        ({"group_id": own.public_id, "weight": 101}, 400),
-        ({"group_id": group_id}, 404),
-        ({"group_id": "tg-\0"}, 400),
-        ({"group_id": own.public_id, "tenant": "another", "model_name": "m"}, 404),
-        ({"external_id": "ext-aaaaaaaaaaaaaaaa", "model_name": "m"}, 404),
+    for body, status, field in (
+        ({}, 400, "group_id"),
+        ({"model_name": "m"}, 400, "group_id"),
+        (
+            {"group_id": own.public_id, "external_id": "ext-aaaaaaaaaaaaaaaa", "model_name": "m"},
+            400,
+            "group_id",
+        ),
+        ({"group_id": own.public_id, "weight": 101}, 400, "weight"),
+        ({"group_id": group_id}, 404, "group_id"),
+        ({"group_id": "tg-\0"}, 400, "group_id"),
+        ({"group_id": own.public_id, "tenant": "another", "model_name": "m"}, 404, "tenant"),
+        ({"external_id": "ext-aaaaaaaaaaaaaaaa", "model_name": "m"}, 404, "external_id"),
     ):
-        assert client.post(ROUTES, body).status_code == status, body
+        answer = client.post(ROUTES, body)
+        assert answer.status_code == status, body
+        assert field in {error["field"] for error in answer.json()["errors"]}, body
     reader = factories.make_member(tenant, Role.VIEWER)
     assert api_client(reader).post(ROUTES, {"group_id": own.public_id, "model_name": "m"}).status_code == 403
     assert api_client(reader).delete(f"{ROUTES}/{route.public_id}").status_code == 403
