@@ -131,6 +131,17 @@ def body_too_large(limit: int) -> CallError:
     return CallError(413, text, code="request_too_large")
 
 
+def no_room(size: int, limit: int, of: str, retry_after_s: int) -> CallError:
+    text = (
+        f"The request body may take {size} bytes, and the large bodies of {of} that are being read or wait "
+        f"for an engine may take {limit} bytes at once, which they nearly do. Try again shortly, or send "
+        "fewer at once."
+    )
+    return CallError(
+        503, text, kind="server_error", code="too_many_large_requests", retry_after=str(retry_after_s)
+    )
+
+
 def body_too_slow(limit_s: float) -> CallError:
     text = f"The request body did not arrive within {limit_s:g} seconds."
     return CallError(408, text, code="request_timeout")

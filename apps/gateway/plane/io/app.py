@@ -43,6 +43,7 @@ from apps.gateway.plane.io.keys import KeyDirectory, KeyFinder
 from apps.gateway.plane.io.live import LiveCounts
 from apps.gateway.plane.io.probes import Heat, Probes
 from apps.gateway.plane.io.reply import Reply
+from apps.gateway.plane.io.room import Room
 from apps.gateway.plane.io.settlement import Settlement
 from apps.gateway.plane.io.straight import Carrier, Head, Straight
 from apps.gateway.plane.io.tables import Tables, TableSource
@@ -105,6 +106,7 @@ class GatewayApp:
         self._teller = Teller(listener, self._tables, choosing, config, clock) if listener else None
         self._telling: asyncio.Task[None] | None = None
         self._bodies = BodyReader(config, self._parts.big_bodies)
+        self._room = Room(config)
         self._used_keys: dict[str, float] = {}
         self._tending: asyncio.Task[None] | None = None
         self._stopping = False
@@ -341,25 +343,28 @@ class GatewayApp:
         key = await self._admit(asked)
         facts.tenant_id, facts.tenant_slug, facts.member = key.tenant_id, key.tenant_slug, key.member
         facts.key_id, facts.key_prefix = key.key_id, key.prefix
-        try:
-            self._permit(key, INFERENCE, asked)
-            if self._stopping:
-                raise errors.stopping(self.config.retry_after_s)
-            call = self._bodies.ready_call(asked) or await self._bodies.read_call(asked)
-            facts.model, facts.stream = call.model, call.stream
-            find_routes(self._table(), key, call.model)
-            pins = read_pins(asked.headers, key)
-        except errors.CallError as fault:
-            settlement.settle(Ending.REFUSED, fault.status)
-            raise
-        except (CallerGone, asyncio.CancelledError):
-            settlement.settle(Ending.CLIENT_GONE, CLIENT_GONE_STATUS)
-            raise
-        except Exception:
-            settlement.settle(Ending.REFUSED, errors.internal().status)
-            raise
-        carried = carry_trace(asked.headers)
-        await Exchange(self._parts, key, call, pins, settlement, facts, reply, carried=carried).run()
+        with self._room.of(key.tenant_id) as kept:
+            try:
+                self._permit(key, INFERENCE, asked)
+                if self._stopping:
+                    raise errors.stopping(self.config.retry_after_s)
+                call = self._bodies.ready_call(asked) or await self._bodies.read_call(asked, kept)
+                facts.model, facts.stream = call.model, call.stream
+                find_routes(self._table(), key, call.model)
+                pins = read_pins(asked.headers, key)
+            except errors.CallError as fault:
+                settlement.settle(Ending.REFUSED, fault.status)
+                raise
+            except (CallerGone, asyncio.CancelledError):
+                settlement.settle(Ending.CLIENT_GONE, CLIENT_GONE_STATUS)
+                raise
+            except Exception:
+                settlement.settle(Ending.REFUSED, errors.internal().status)
+                raise
+            carried = carry_trace(asked.headers)
+            exchange = Exchange(self._parts, key, call, pins, settlement, facts, reply, carried=carried)
+            exchange.kept = kept
+            await exchange.run()
 
 
 async def _handed(owed: Awaitable[None] | None) -> None:

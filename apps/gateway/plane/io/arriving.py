@@ -7,6 +7,7 @@ import asyncio
 from typing import Protocol
 
 from apps.gateway.plane.core import errors
+from apps.gateway.plane.io.asked import Grown, free
 
 UNASKED_BYTES = 256 * 1024
 """As much of a body is taken in before anybody has asked for it."""
@@ -81,19 +82,24 @@ class Request:
     def ready(self, most: int) -> bytes | None:
         return self._take() if self.complete and self.size < most else None
 
-    async def body(self, limit: int) -> bytes:
+    async def body(self, limit: int, grown: Grown = free) -> bytes:
         self._wanted = True
         if self.modern and not self.complete and self.headers.get(b"expect", b"").lower() == b"100-continue":
             self._caller.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        while not self.complete and self.broken is None and self.size <= limit:
-            self._caller.read_on()
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        if self.size > limit:
-            self._take()
-            raise errors.body_too_large(limit)
-        if self.broken is not None:
-            raise self.broken
+        try:
+            while not self.complete and self.broken is None and self.size <= limit:
+                grown(self.size)
+                self._caller.read_on()
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+            if self.size > limit:
+                raise errors.body_too_large(limit)
+            if self.broken is not None:
+                raise self.broken
+            grown(self.size)
+        except errors.CallError:
+            self._take()  # nobody wants what has come of it
+            raise
         return self._take()
 
     def seen(self) -> bytes:

@@ -1,7 +1,14 @@
 """What a shell hands to the gateway: one request, its body still to be read. Owns the shape only."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
+
+Grown = Callable[[int], None]
+"""Gets how many bytes of a body there are by now. What it raises ends the reading."""
+
+
+def free(size: int) -> None:
+    """Any size will do."""
 
 
 class CallerGone(Exception):
@@ -27,5 +34,6 @@ class Asked(Protocol):
     def ready(self, most: int) -> bytes | None:
         """The whole body, if it is there already and shorter than that; to be asked for once."""
 
-    async def body(self, limit: int) -> bytes:
-        """Waits for all of it. Raises CallerGone, and CallError 413 for more than `limit` bytes."""
+    async def body(self, limit: int, grown: Grown = free) -> bytes:
+        """Waits for all of it, and tells meanwhile how much there is. Raises CallerGone, CallError 413 for
+        more than `limit` bytes, and what `grown` does."""

@@ -20,6 +20,7 @@ from apps.gateway.plane.core.usage import CallFacts
 from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.choosing import Choosing
 from apps.gateway.plane.io.reply import Reply
+from apps.gateway.plane.io.room import Kept
 from apps.gateway.plane.io.settlement import Settlement
 from apps.gateway.plane.io.upstream import Connection, Upstream
 from apps.gateway.plane.io.waiting import Waiting
@@ -41,7 +42,8 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class Course(Waiting):
-    """`carried`: whole header lines that go on to the engine. `task`: the one that it runs in, if any."""
+    """`carried`: whole header lines that go on to the engine. `task`: the one that it runs in, if any.
+    `kept`: the room of its body."""
 
     _parts: Parts
     _key: Key
@@ -61,6 +63,7 @@ class Course(Waiting):
     stopping: bool = False
     carried: bytes = b""
     task: asyncio.Task[None] | None = None
+    kept: Kept | None = None
 
     def __post_init__(self) -> None:
         self._begin_waiting(self._parts.config)

@@ -76,6 +76,8 @@ class Exchange(Course):
                 await self._open(choice, fresh=bool(tried))
                 if self._call.prompt_tokens is not None:
                     self._call.fields.clear()  # megabytes that a long stream needn't hold
+                    if self.kept is not None:
+                        self.kept.resize(0)
                 await self._pass_on(choice)
                 if self._scanner is not None:
                     self._blame(choice, self._scanner.fault)

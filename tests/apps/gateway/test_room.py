@@ -1,0 +1,191 @@
+"""Big bodies that come slowly, or wait for an engine, take so much memory and no more (GW-01)."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apps.gateway.plane.core.config import GatewayConfig
+from apps.gateway.plane.core.errors import CallError
+from apps.gateway.plane.io.room import Room
+from apps.usage.record import Ending
+from tests.fakes.gateway import (
+    BODY,
+    MODEL,
+    SECRET,
+    TENANT,
+    FakeSource,
+    RunningGateway,
+    make_key,
+    make_replica,
+    make_route,
+    make_table,
+    until,
+)
+from tests.fakes.mock_engine import MockEngine, Plan
+
+pytestmark = pytest.mark.req("GW-01")
+CHAT = "/v1/chat/completions"
+OTHER, OTHERS = "sk-22222222-2222-3333-4444-555555555555", "ten-bbbbbbbbbbbbbbbb"
+BIG = json.dumps({**BODY, "x": "y" * 40_000}).encode()
+# Two of the big ones of one tenant, three of all.
+LIMITS: dict[str, Any] = {
+    "big_body_bytes": 10_000,
+    "max_body_bytes": 50_000,
+    "big_bodies_bytes": 3 * 50_000,
+    "big_bodies_bytes_of_tenant": 2 * 50_000,
+}
+
+
+@pytest.fixture
+async def narrow(engine: MockEngine, tmp_path: Path) -> AsyncIterator[RunningGateway]:
+    route = make_route(make_replica(engine))
+    keys = {SECRET: make_key(), OTHER: make_key(tenant_id=OTHERS, key_id="key-bbbbbbbbbbbbbbbb")}
+    table = make_table(route, keys=keys)
+    table.routes[OTHERS] = {MODEL: (route,)}
+    async with RunningGateway(FakeSource(table), tmp_path / "usage", **LIMITS) as gateway:
+        yield gateway
+
+
+def held(gateway: RunningGateway) -> dict[str, int]:
+    return dict(gateway.app._room.held)
+
+
+@asynccontextmanager
+async def uploading(gateway: RunningGateway, secret: str, *, chunked: bool = False) -> AsyncIterator[None]:
+    """A caller that has announced a big body and sent most of it."""
+    _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret}\r\n".encode())
+    before, sent = sum(held(gateway).values()), b"x" * 45_000
+    framing = b"Transfer-Encoding: chunked\r\n\r\nc350\r\n" if chunked else b"Content-Length: 50000\r\n\r\n"
+    writer.write(framing + sent)
+    await until(lambda: sum(held(gateway).values()) == before + len(sent))
+    yield
+    writer.close()
+
+
+async def post(
+    gateway: RunningGateway, body: bytes, secret: str = SECRET, coding: str = ""
+) -> tuple[int, str, Any]:
+    headers = {"Authorization": f"Bearer {secret}"} | ({"Content-Encoding": coding} if coding else {})
+    async with (
+        aiohttp.ClientSession(headers=headers) as http,
+        http.post(gateway.url + CHAT, data=body) as response,
+    ):
+        answer = json.loads(await response.read())
+        return response.status, (answer.get("error") or {}).get("code", ""), response.headers
+
+
+@pytest.mark.usefixtures("each_shell")
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_what_comes_slowly_has_its_bound(narrow: RunningGateway, chunked: bool) -> None:
+    small = json.dumps(BODY).encode()
+    async with uploading(narrow, SECRET, chunked=chunked):
+        assert (await post(narrow, BIG))[0] == 200
+        async with uploading(narrow, SECRET, chunked=chunked):
+            status, code, headers = await post(narrow, BIG)
+            assert (status, code) == (503, "too_many_large_requests") and headers["Retry-After"]
+            assert narrow.records()[-1].ending is Ending.REFUSED
+            assert (await post(narrow, small))[0] == 200  # an ordinary one takes none of it
+            assert (await post(narrow, gzip.compress(small), coding="gzip"))[0] == 200
+            assert (await post(narrow, gzip.compress(BIG), coding="gzip"))[0] == 503  # unpacked it is big
+            assert (await post(narrow, BIG, OTHER))[0] == 200  # nor has the other tenant had its share
+            async with uploading(narrow, OTHER, chunked=chunked):
+                assert (await post(narrow, BIG, OTHER))[:2] == (503, "too_many_large_requests")
+    await until(lambda: held(narrow) == {})
+    assert (await post(narrow, BIG))[0] == 200
+    assert held(narrow) == {}
+
+
+@pytest.mark.usefixtures("each_shell")
+async def test_what_is_announced_and_does_not_come_takes_none(narrow: RunningGateway) -> None:
+    writers = []
+    for _ in range(20):
+        _, writer = await asyncio.open_connection("127.0.0.1", narrow.port)
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n"
+        writer.write(f"{head}Content-Length: 50000\r\n\r\nx".encode())
+        writers.append(writer)
+    assert (await post(narrow, BIG))[0] == 200
+    for writer in writers:
+        writer.close()
+
+
+@pytest.mark.usefixtures("each_shell")
+async def test_what_an_engine_has_takes_no_more_room(narrow: RunningGateway, engine: MockEngine) -> None:
+    engine.plan = Plan(hang_after=1)
+    body = json.dumps({**BODY, "x": "y" * 40_000, "stream": True}).encode()
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    async with aiohttp.ClientSession(headers=headers) as http:
+        answers = [await http.post(narrow.url + CHAT, data=body) for _ in range(4)]
+        assert [answer.status for answer in answers] == [200] * 4
+        assert engine.running == 4 and held(narrow) == {}
+        engine.plan = Plan(delay_s=3600)
+        waiting = [asyncio.create_task(http.post(narrow.url + CHAT, data=body)) for _ in range(2)]
+        await until(lambda: engine.running == 6)
+        assert held(narrow) == {TENANT: 2 * len(body)}
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+        await until(lambda: held(narrow) == {})
+        for answer in answers:
+            answer.close()
+
+
+async def test_a_chunked_body_takes_what_it_turned_out_to_be(
+    narrow: RunningGateway, engine: MockEngine
+) -> None:
+    engine.plan = Plan(delay_s=3600)
+
+    async def parts(body: bytes) -> AsyncIterator[bytes]:
+        yield body
+
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {SECRET}"}) as http:
+        bodies = ((json.dumps(BODY).encode(), {}), (BIG, {TENANT: len(BIG)}))
+        for number, (body, expected) in enumerate(bodies, start=1):
+            call = asyncio.create_task(http.post(narrow.url + CHAT, data=parts(body)))
+            await until(lambda number=number: len(engine.seen) == number)
+            assert held(narrow) == expected
+            call.cancel()
+            await asyncio.wait([call])
+
+
+@pytest.mark.req("GW-02")
+async def test_the_refusal_says_how_much_there_is(narrow: RunningGateway) -> None:
+    with pytest.raises(CallError) as refused:
+        narrow.app._room.of(TENANT).resize(100_001)
+    assert "100001 bytes" in refused.value.message and "100000 bytes at once" in refused.value.message
+
+
+def test_one_body_always_has_room() -> None:
+    config = GatewayConfig(max_body_bytes=1000, big_bodies_bytes=10, big_bodies_bytes_of_tenant=10)
+    with Room(config).of(TENANT) as kept:
+        kept.resize(1000)
+
+
+CHANGES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 60)), max_size=40)
+
+
+@given(changes=CHANGES)
+def test_never_more_than_there_is_and_nothing_stays(changes: list[tuple[int, int]]) -> None:
+    """Six calls of three tenants whose bodies grow and shrink."""
+    room = Room(GatewayConfig(max_body_bytes=10, big_bodies_bytes=100, big_bodies_bytes_of_tenant=50))
+    calls = [room.of(f"ten-{number % 3}") for number in range(6)]
+    for number, size in changes:
+        before = calls[number].size
+        try:
+            calls[number].resize(size)
+        except CallError:
+            assert calls[number].size == before < size
+        assert room.held.total() == sum(call.size for call in calls) <= 100
+        assert all(0 < size <= 50 for size in room.held.values())
+    for call in calls:
+        call.__exit__()
+    assert room.held == {}
