@@ -21,9 +21,9 @@ from tests.stack import (
     running_server,  # noqa: F401 - a fixture
 )
 
-# Of the whole session, and made of processes that use the machine as long as they live.
 # The folders of whose tests `.ci/test` runs some aside.
 ASIDE = {ROOT / "tests" / "faults", ROOT / "tests" / "apps" / "workloads"}
+# Of the whole session, and made of processes that use the machine as long as they live.
 STACKS = ("running_server", "docker_node", "engines", "whole_fleet")
 
 # A slow machine is no failure: hypothesis' own deadline measures the machine, not the code.

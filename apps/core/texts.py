@@ -124,6 +124,9 @@ TEXTS: dict[str, Promise] = {
     ),
     "not_in_future": _("%(field)s is %(value)s; it must lie in the future."),
     "no_such_name": _("%(field)s names %(value)s, which does not exist; check its spelling."),
+    "of_another_tenant": _(
+        "%(field)s is %(value)s, which is of another tenant than the rest of the request."
+    ),
     "no_such_user": _("%(field)s is %(value)s, whom nobody here is called; send a password to create them."),
     "join_token_unknown": _("The join token is not one of this server's; ask an operator for a fresh one."),
     "join_token_expired": _("The join token has expired; ask an operator for a fresh one."),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.tree import ROOT
+from tests.conftest import ASIDE
 
 LEFT_OUT = {"skip", "skipif", "xfail", "importorskip"}
 
@@ -35,3 +36,9 @@ def test_no_test_may_be_left_out() -> None:
             if name in LEFT_OUT and path.name != Path(__file__).name:
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not found
+
+
+@pytest.mark.req("OPS-02")
+def test_each_folder_of_tests_that_run_aside_is_run() -> None:
+    lines = [line.split() for line in (ROOT / ".ci" / "test").read_text().splitlines() if "-m aside" in line]
+    assert {ROOT / words[-1] for words in lines} == ASIDE

@@ -204,7 +204,7 @@ class Seen:
     async def answer(self, asked: Asked, reply: Reply) -> None:
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
-                body = await asked.body(1_000_000)
+                body = await asked.body(1_000_000, lambda size: None)
         except TimeoutError:
             reply.error(body_too_slow(BODY_TIMEOUT_S))
             return

@@ -9,7 +9,7 @@ from rest_framework.response import Response
 
 from apps.core import scopes
 from apps.core.clock import utc_now
-from apps.core.errors import NotFound, named_by
+from apps.core.errors import FieldError, Invalid, named_by
 from apps.gateway.api.shapes import RouteTestQuery, RouteTestShape
 from apps.gateway.destinations import Asked, foretell
 from apps.gateway.plane.core.choice import Pins
@@ -39,8 +39,8 @@ class RouteTest(GenericAPIView[Any]):
         tenant = pick_tenant(viewer, given.get("tenant"), to_create=False)
         with named_by("key", given.get("key")):
             key = key_by_id(viewer, given["key"]) if "key" in given else None
-            if key is not None and key.tenant_id != tenant.pk:
-                raise NotFound
+        if key is not None and key.tenant_id != tenant.pk:
+            raise Invalid([FieldError("key", "of_another_tenant", key.public_id)])
         pins = Pins(given.get("version", ""), given.get("backend", ""), given.get("session", ""))
         asked = Asked(tenant, given["model"], key, pins, given.get("user", ""), given.get("address", ""))
         return Response(foretell(viewer, asked, utc_now()))

@@ -64,7 +64,7 @@ def add_route(*, actor: Viewer, body: dict[str, Any]) -> ModelRoute:
     external = None if group is not None else _external(actor, external_id)
     tenant = group.tenant if group is not None else pick_tenant(actor, slug)
     if group is not None and slug and slug != tenant.slug:
-        raise NotFound("tenant", slug)
+        raise Invalid([FieldError("tenant", "of_another_tenant", slug)])
     name = model_name or (group.model_name if group is not None else "")
     with transaction.atomic():
         try:

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 
 from apps.core import scopes
 from apps.core.clock import utc_now
-from apps.core.errors import FieldError, Forbidden, Invalid
+from apps.core.errors import FieldError, Forbidden, Invalid, named_by
 from apps.tenants import mailing, presence, selectors, services, sign_in
 from apps.tenants.api import people_shapes as shapes
 from apps.tenants.api.shapes import MeShape
@@ -202,7 +202,9 @@ class SessionList(GenericAPIView[Any]):
     def get(self, request: Request) -> Response:
         """Where one is signed in, last seen first; an operator names another person by `user`."""
         viewer = viewer_of(request.user)
-        rows = selectors.sessions(viewer, utc_now(), user_id=request.query_params.get("user", ""))
+        user_id = request.query_params.get("user", "")
+        with named_by("user", user_id):
+            rows = selectors.sessions(viewer, utc_now(), user_id=user_id)
         shape = shapes.SessionShape(self.paginate_queryset(rows), many=True, context={"mark": _mark(request)})
         return self.get_paginated_response(shape.data)
 

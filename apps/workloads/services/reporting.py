@@ -153,8 +153,10 @@ def is_back(claim: Claim, *, listed: bool) -> bool:
 
 
 # What a heartbeat's list is compared with; the rest, secrets among it, is not read for it.
-_OF_TASK = ("task__public_id", "task__attempt", "task__state")
-_RECONCILED_BY = ("task_id", "attempt", "incarnation", "claimed_at", *_OF_TASK)
+_RECONCILED_BY = (
+    *("task_id", "attempt", "incarnation", "claimed_at"),
+    *("task__public_id", "task__attempt", "task__state"),
+)
 
 
 def reconcile_node(*, node: Node, running: Iterable[RunningReport], now: datetime) -> int:

@@ -103,7 +103,9 @@ def test_roles(api_client, tenant, member, task, ask, agent):
     assert reads.delete(f"/api/v1/file-requests/{wanted}").status_code == 403
     assert content(reads, wanted)[1] == CONTENT
     colleague = api_client(factories.make_member(tenant))
-    assert colleague.post("/api/v1/file-requests", body).status_code == 404
+    refused = colleague.post("/api/v1/file-requests", body)
+    (error,) = refused.json()["errors"]
+    assert (refused.status_code, error["field"], error["value"]) == (404, "task_id", task.public_id)
     assert content(colleague, wanted)[0].status_code == 404
     assert colleague.get("/api/v1/file-requests").json()["total"] == 0
     admin = api_client(factories.make_member(tenant, Role.ADMIN))

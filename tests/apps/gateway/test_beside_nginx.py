@@ -160,7 +160,7 @@ class Beating:
         self.heard = asyncio.Event()
 
     async def answer(self, asked: Asked, reply: Reply) -> None:
-        await asked.body(100)
+        await asked.body(100, lambda size: None)
         reply.stream(HEARTBEAT)
         await self.heard.wait()
         reply.stream(DONE_EVENT, last=True)

@@ -173,9 +173,12 @@ def test_ones_own_alone(api_client: Clients, tenant: Tenant, member: User) -> No
     stranger = factories.make_member()
     assert told(stranger, tenant=tenant.slug).status_code == 404
     assert told(stranger).json()["refusal"]["code"] == "model_not_found"
-    assert told(member, key=key.public_id).status_code == 404
+    hidden = told(member, key=key.public_id)
+    (error,) = hidden.json()["errors"]
+    assert (hidden.status_code, error["field"], error["value"]) == (404, "key", key.public_id)
     own, _ = factories.make_key(factories.make_tenant(), member)
-    assert told(factories.make_operator(), tenant=tenant.slug, key=own.public_id).status_code == 404
+    far = told(factories.make_operator(), tenant=tenant.slug, key=own.public_id)
+    assert (far.status_code, far.json()["errors"][0]["code"]) == (400, "of_another_tenant")
     assert api_client().get(URL, {"model": "tiny"}).status_code == 401
 
 

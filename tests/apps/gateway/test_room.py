@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +34,23 @@ from tests.fakes.mock_engine import MockEngine, Plan
 
 pytestmark = pytest.mark.req("GW-01")
 CHAT = "/v1/chat/completions"
-OTHER, OTHERS = "sk-22222222-2222-3333-4444-555555555555", "ten-bbbbbbbbbbbbbbbb"
+OTHER, THIRD = (f"sk-{digit * 8}-2222-3333-4444-555555555555" for digit in "23")
+OTHERS, THIRDS = "ten-bbbbbbbbbbbbbbbb", "ten-cccccccccccccccc"
 BIG = json.dumps({**BODY, "x": "y" * 40_000}).encode()
-# Two of the big ones of one tenant, three of all.
+# Two of the big ones of one tenant, four of all.
 LIMITS: dict[str, Any] = {
     "big_body_bytes": 10_000,
     "max_body_bytes": 50_000,
-    "big_bodies_bytes": 3 * 50_000,
-    "big_bodies_bytes_of_tenant": 2 * 50_000,
+    "big_bodies_bytes": 4 * 50_000,
 }
 
 
 @pytest.fixture
 async def narrow(engine: MockEngine, tmp_path: Path) -> AsyncIterator[RunningGateway]:
     route = make_route(make_replica(engine))
-    keys = {SECRET: make_key(), OTHER: make_key(tenant_id=OTHERS, key_id="key-bbbbbbbbbbbbbbbb")}
-    table = make_table(route, keys=keys)
-    table.routes[OTHERS] = {MODEL: (route,)}
+    tenants = {SECRET: TENANT, OTHER: OTHERS, THIRD: THIRDS}
+    table = make_table(route, keys={secret: make_key(tenant_id=tenant) for secret, tenant in tenants.items()})
+    table.routes.update({tenant: {MODEL: (route,)} for tenant in tenants.values()})
     async with RunningGateway(FakeSource(table), tmp_path / "usage", **LIMITS) as gateway:
         yield gateway
 
@@ -68,20 +68,25 @@ async def uploading(gateway: RunningGateway, secret: str, *, chunked: bool = Fal
     framing = b"Transfer-Encoding: chunked\r\n\r\nc350\r\n" if chunked else b"Content-Length: 50000\r\n\r\n"
     writer.write(framing + sent)
     await until(lambda: sum(held(gateway).values()) == before + len(sent))
-    yield
-    writer.close()
+    try:
+        yield
+    finally:
+        writer.close()
 
 
-async def post(
-    gateway: RunningGateway, body: bytes, secret: str = SECRET, coding: str = ""
-) -> tuple[int, str, Any]:
+async def post(gateway: RunningGateway, body: bytes, secret: str = SECRET, coding: str = "") -> str:
+    """ "" where it is answered, else what the refusal says."""
     headers = {"Authorization": f"Bearer {secret}"} | ({"Content-Encoding": coding} if coding else {})
     async with (
         aiohttp.ClientSession(headers=headers) as http,
         http.post(gateway.url + CHAT, data=body) as response,
     ):
         answer = json.loads(await response.read())
-        return response.status, (answer.get("error") or {}).get("code", ""), response.headers
+        if response.status == 200:
+            return ""
+        assert (response.status, answer["error"]["code"]) == (503, "too_many_large_requests")
+        assert response.headers["Retry-After"]
+        return str(answer["error"]["message"])
 
 
 @pytest.mark.usefixtures("each_shell")
@@ -89,37 +94,39 @@ async def post(
 async def test_what_comes_slowly_has_its_bound(narrow: RunningGateway, chunked: bool) -> None:
     small = json.dumps(BODY).encode()
     async with uploading(narrow, SECRET, chunked=chunked):
-        assert (await post(narrow, BIG))[0] == 200
+        assert await post(narrow, BIG) == ""
         async with uploading(narrow, SECRET, chunked=chunked):
-            status, code, headers = await post(narrow, BIG)
-            assert (status, code) == (503, "too_many_large_requests") and headers["Retry-After"]
+            assert "of one tenant" in await post(narrow, BIG)
             assert narrow.records()[-1].ending is Ending.REFUSED
-            assert (await post(narrow, small))[0] == 200  # an ordinary one takes none of it
-            assert (await post(narrow, gzip.compress(small), coding="gzip"))[0] == 200
-            assert (await post(narrow, gzip.compress(BIG), coding="gzip"))[0] == 503  # unpacked it is big
-            assert (await post(narrow, BIG, OTHER))[0] == 200  # nor has the other tenant had its share
-            async with uploading(narrow, OTHER, chunked=chunked):
-                assert (await post(narrow, BIG, OTHER))[:2] == (503, "too_many_large_requests")
+            assert await post(narrow, small) == ""  # an ordinary one takes none of it
+            assert await post(narrow, gzip.compress(small), coding="gzip") == ""
+            assert "of one tenant" in await post(narrow, gzip.compress(BIG), coding="gzip")  # unpacked
+            assert await post(narrow, BIG, OTHER) == ""  # nor has the other tenant had its share
+            async with (
+                uploading(narrow, OTHER, chunked=chunked),
+                uploading(narrow, OTHER, chunked=chunked),
+            ):
+                assert "of all callers" in await post(narrow, BIG, THIRD)
     await until(lambda: held(narrow) == {})
-    assert (await post(narrow, BIG))[0] == 200
+    assert await post(narrow, BIG) == ""
     assert held(narrow) == {}
 
 
 @pytest.mark.usefixtures("each_shell")
 async def test_what_is_announced_and_does_not_come_takes_none(narrow: RunningGateway) -> None:
-    writers = []
-    for _ in range(20):
-        _, writer = await asyncio.open_connection("127.0.0.1", narrow.port)
-        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n"
-        writer.write(f"{head}Content-Length: 50000\r\n\r\nx".encode())
-        writers.append(writer)
-    assert (await post(narrow, BIG))[0] == 200
-    for writer in writers:
-        writer.close()
+    async with AsyncExitStack() as opened:
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", narrow.port)
+            opened.callback(writer.close)
+            head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n"
+            writer.write(f"{head}Expect: 100-continue\r\nContent-Length: 50000\r\n\r\n".encode())
+            await reader.readuntil(b"\r\n\r\n")  # now its body is waited for
+        assert await post(narrow, BIG) == ""
+        assert held(narrow) == {}
 
 
 @pytest.mark.usefixtures("each_shell")
-async def test_what_an_engine_has_takes_no_more_room(narrow: RunningGateway, engine: MockEngine) -> None:
+async def test_what_an_engine_answers_takes_no_more_room(narrow: RunningGateway, engine: MockEngine) -> None:
     engine.plan = Plan(hang_after=1)
     body = json.dumps({**BODY, "x": "y" * 40_000, "stream": True}).encode()
     headers = {"Authorization": f"Bearer {SECRET}"}
@@ -158,14 +165,14 @@ async def test_a_chunked_body_takes_what_it_turned_out_to_be(
 
 
 @pytest.mark.req("GW-02")
-async def test_the_refusal_says_how_much_there_is(narrow: RunningGateway) -> None:
+def test_the_refusal_says_how_much_there_is() -> None:
     with pytest.raises(CallError) as refused:
-        narrow.app._room.of(TENANT).resize(100_001)
+        Room(GatewayConfig(**LIMITS)).of(TENANT).resize(100_001)
     assert "100001 bytes" in refused.value.message and "100000 bytes at once" in refused.value.message
 
 
 def test_one_body_always_has_room() -> None:
-    config = GatewayConfig(max_body_bytes=1000, big_bodies_bytes=10, big_bodies_bytes_of_tenant=10)
+    config = GatewayConfig(max_body_bytes=1000, big_bodies_bytes=10)
     with Room(config).of(TENANT) as kept:
         kept.resize(1000)
 
@@ -176,7 +183,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 60)), max_size=40
 @given(changes=CHANGES)
 def test_never_more_than_there_is_and_nothing_stays(changes: list[tuple[int, int]]) -> None:
     """Six calls of three tenants whose bodies grow and shrink."""
-    room = Room(GatewayConfig(max_body_bytes=10, big_bodies_bytes=100, big_bodies_bytes_of_tenant=50))
+    room = Room(GatewayConfig(max_body_bytes=10, big_bodies_bytes=100))
     calls = [room.of(f"ten-{number % 3}") for number in range(6)]
     for number, size in changes:
         before = calls[number].size

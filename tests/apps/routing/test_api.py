@@ -147,7 +147,7 @@ def test_a_route_leads_to_one_group_that_its_maker_manages(
         ({"group_id": own.public_id, "weight": 101}, 400, "weight"),
         ({"group_id": group_id}, 404, "group_id"),
         ({"group_id": "tg-\0"}, 400, "group_id"),
-        ({"group_id": own.public_id, "tenant": "another", "model_name": "m"}, 404, "tenant"),
+        ({"group_id": own.public_id, "tenant": "another", "model_name": "m"}, 400, "tenant"),
         ({"external_id": "ext-aaaaaaaaaaaaaaaa", "model_name": "m"}, 404, "external_id"),
     ):
         answer = client.post(ROUTES, body)

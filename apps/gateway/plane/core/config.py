@@ -22,9 +22,9 @@ class GatewayConfig(msgspec.Struct, frozen=True, kw_only=True):
     """From this size on a body is parsed in a thread, since 10 MB would stop the loop for 10 ms."""
     big_bodies_at_once: int = 4
     """So many are parsed at once."""
-    big_bodies_bytes: int = 512 * MIB
-    """So much of big bodies is held at once, from their head on until an engine has them."""
-    big_bodies_bytes_of_tenant: int = 256 * MIB
+    big_bodies_bytes: int = 256 * MIB
+    """So much of big bodies is held at once, as they come and until an engine begins to answer; of one
+    tenant half."""
     trusted_proxies: tuple[str, ...] = ()
     """Whose X-Forwarded-For says where a call comes from: addresses or networks, by TRUSTED_PROXIES."""
     head_timeout_s: float = 10.0

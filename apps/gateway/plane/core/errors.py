@@ -133,9 +133,9 @@ def body_too_large(limit: int) -> CallError:
 
 def no_room(size: int, limit: int, of: str, retry_after_s: int) -> CallError:
     text = (
-        f"The request body may take {size} bytes, and the large bodies of {of} that are being read or wait "
-        f"for an engine may take {limit} bytes at once, which they nearly do. Try again shortly, or send "
-        "fewer at once."
+        f"There is no room for {size} bytes of this request body now: the large bodies of {of} that are "
+        f"being read or wait for an engine's answer may take {limit} bytes at once. Try again shortly, or "
+        "send fewer at once."
     )
     return CallError(
         503, text, kind="server_error", code="too_many_large_requests", retry_after=str(retry_after_s)

@@ -362,9 +362,8 @@ class GatewayApp:
                 settlement.settle(Ending.REFUSED, errors.internal().status)
                 raise
             carried = carry_trace(asked.headers)
-            exchange = Exchange(self._parts, key, call, pins, settlement, facts, reply, carried=carried)
-            exchange.kept = kept
-            await exchange.run()
+            parts = (self._parts, key, call, pins, settlement, facts, reply)
+            await Exchange(*parts, carried=carried, kept=kept).run()
 
 
 async def _handed(owed: Awaitable[None] | None) -> None:

@@ -7,7 +7,7 @@ import asyncio
 from typing import Protocol
 
 from apps.gateway.plane.core import errors
-from apps.gateway.plane.io.asked import Grown, free
+from apps.gateway.plane.io.asked import Grown
 
 UNASKED_BYTES = 256 * 1024
 """As much of a body is taken in before anybody has asked for it."""
@@ -82,7 +82,7 @@ class Request:
     def ready(self, most: int) -> bytes | None:
         return self._take() if self.complete and self.size < most else None
 
-    async def body(self, limit: int, grown: Grown = free) -> bytes:
+    async def body(self, limit: int, grown: Grown) -> bytes:
         self._wanted = True
         if self.modern and not self.complete and self.headers.get(b"expect", b"").lower() == b"100-continue":
             self._caller.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -97,10 +97,9 @@ class Request:
             if self.broken is not None:
                 raise self.broken
             grown(self.size)
-        except errors.CallError:
-            self._take()  # nobody wants what has come of it
-            raise
-        return self._take()
+            return self._take()
+        finally:
+            self._take()  # who gives up wants nothing of what has come
 
     def seen(self) -> bytes:
         """What there is of the body; it can be asked for again."""

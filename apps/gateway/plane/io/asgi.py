@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.admission import BACKEND_HEADER
-from apps.gateway.plane.io.asked import Asked, CallerGone, Grown, free
+from apps.gateway.plane.io.asked import Asked, CallerGone, Grown
 from apps.gateway.plane.io.reply import JSON, STREAM, Headers, Reply
 
 Scope = dict[str, Any]
@@ -60,7 +60,7 @@ class _Request:
     def ready(self, most: int) -> bytes | None:
         return None
 
-    async def body(self, limit: int, grown: Grown = free) -> bytes:
+    async def body(self, limit: int, grown: Grown) -> bytes:
         body = bytearray()
         while True:
             message = await self._receive()

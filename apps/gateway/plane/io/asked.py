@@ -7,10 +7,6 @@ Grown = Callable[[int], None]
 """Gets how many bytes of a body there are by now. What it raises ends the reading."""
 
 
-def free(size: int) -> None:
-    """Any size will do."""
-
-
 class CallerGone(Exception):
     """The caller left before its request was complete."""
 
@@ -34,6 +30,6 @@ class Asked(Protocol):
     def ready(self, most: int) -> bytes | None:
         """The whole body, if it is there already and shorter than that; to be asked for once."""
 
-    async def body(self, limit: int, grown: Grown = free) -> bytes:
+    async def body(self, limit: int, grown: Grown) -> bytes:
         """Waits for all of it, and tells meanwhile how much there is. Raises CallerGone, CallError 413 for
         more than `limit` bytes, and what `grown` does."""

@@ -1,4 +1,4 @@
-"""Reads request bodies within their limits of size, time and number; big and packed ones are parsed off the
+"""Reads request bodies within their limits of size, time and room; big and packed ones are parsed off the
 loop."""
 
 import asyncio

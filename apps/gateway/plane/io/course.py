@@ -43,7 +43,7 @@ class Parts(msgspec.Struct, frozen=True):
 
 class Course(Waiting):
     """`carried`: whole header lines that go on to the engine. `task`: the one that it runs in, if any.
-    `kept`: the room of its body."""
+    `kept`: the room of its body, where that may be a big one."""
 
     _parts: Parts
     _key: Key

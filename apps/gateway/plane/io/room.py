@@ -16,7 +16,7 @@ class Room:
     def __init__(self, config: GatewayConfig) -> None:
         # One body always has room.
         self._most = max(config.big_bodies_bytes, config.max_body_bytes)
-        self._most_of_one = max(config.big_bodies_bytes_of_tenant, config.max_body_bytes)
+        self._most_of_one = max(config.big_bodies_bytes // 2, config.max_body_bytes)
         self._retry_after_s = config.retry_after_s
         self.held: Counter[str] = Counter()
 
