@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from apps.core.masking import mask
+
 Value = str | int | float | bool | None
 
 
@@ -55,18 +57,24 @@ class NotFound(Refusal):
     """No such object for this viewer (404); the same for "not there" and "not yours" (TEN-04). `field`: what
     names it, where that is not the address."""
 
-    def __init__(self, field: str = "", value: Value = None) -> None:
-        errors = [FieldError(field, "no_such_name", value)] if field else None
+    def __init__(self, field: str = "", name: str | None = None) -> None:
+        errors = [FieldError(field, "no_such_name", _as_shown(name))] if field else None
         super().__init__("not_found", 404, errors=errors)
 
 
+def _as_shown(name: str | None) -> str | None:
+    """A name as it may be echoed: somebody may have pasted a key or a page there."""
+    shown = mask(name or "")[:200]
+    return shown if shown.isprintable() else None
+
+
 @contextmanager
-def named_by(field: str, value: Value) -> Iterator[None]:
+def named_by(field: str, name: str | None) -> Iterator[None]:
     """What is looked for inside is named by this field: its NotFound says so."""
     try:
         yield
     except NotFound:
-        raise NotFound(field, value) from None
+        raise NotFound(field, name) from None
 
 
 class Conflict(Refusal):

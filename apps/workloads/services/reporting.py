@@ -155,7 +155,7 @@ def is_back(claim: Claim, *, listed: bool) -> bool:
 # What a heartbeat's list is compared with; the rest, secrets among it, is not read for it.
 _RECONCILED_BY = (
     *("task_id", "attempt", "incarnation", "claimed_at"),
-    *("task__public_id", "task__attempt", "task__state"),
+    *("task__public_id", "task__attempt", "task__state", "task__group_id"),
 )
 
 

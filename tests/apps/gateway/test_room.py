@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,9 @@ from hypothesis import strategies as st
 
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.core.errors import CallError
+from apps.gateway.plane.core.request import estimate_prompt_tokens, parse_call
+from apps.gateway.plane.io import bodies
+from apps.gateway.plane.io.bodies import _parse_big_call
 from apps.gateway.plane.io.room import Room
 from apps.usage.record import Ending
 from tests.fakes.gateway import (
@@ -40,6 +44,7 @@ BIG = json.dumps({**BODY, "x": "y" * 40_000}).encode()
 # Two of the big ones of one tenant, four of all.
 LIMITS: dict[str, Any] = {
     "big_body_bytes": 10_000,
+    "big_bodies_at_once": 4,
     "max_body_bytes": 50_000,
     "big_bodies_bytes": 4 * 50_000,
 }
@@ -60,13 +65,15 @@ def held(gateway: RunningGateway) -> dict[str, int]:
 
 
 @asynccontextmanager
-async def uploading(gateway: RunningGateway, secret: str, *, chunked: bool = False) -> AsyncIterator[None]:
-    """A caller that has announced a big body and sent most of it."""
+async def uploading(
+    gateway: RunningGateway, secret: str, *, chunked: bool = False, whole: bool = False
+) -> AsyncIterator[None]:
+    """A caller that has announced a big body and sent most of it, or the `whole`."""
     _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret}\r\n".encode())
     before, sent = sum(held(gateway).values()), b"x" * 45_000
     framing = b"Transfer-Encoding: chunked\r\n\r\nc350\r\n" if chunked else b"Content-Length: 50000\r\n\r\n"
-    writer.write(framing + sent)
+    writer.write((b"Content-Length: 45000\r\n\r\n" if whole else framing) + sent)
     await until(lambda: sum(held(gateway).values()) == before + len(sent))
     try:
         yield
@@ -196,3 +203,89 @@ def test_never_more_than_there_is_and_nothing_stays(changes: list[tuple[int, int
     for call in calls:
         call.__exit__()
     assert room.held == {}
+
+
+async def test_who_leaves_while_it_is_parsed_keeps_the_room_until_the_end(
+    narrow: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread goes on with the body, whoever waits for it."""
+    parsed, running = threading.Event(), threading.Event()
+
+    def parse(*given: Any) -> Any:
+        running.set()
+        parsed.wait(60)
+        return _parse_big_call(*given)
+
+    monkeypatch.setattr(bodies, "_parse_big_call", parse)
+    try:
+        async with uploading(narrow, SECRET, whole=True):
+            await until(running.is_set)
+        await until(lambda: not narrow.listener._callers)
+        assert held(narrow) == {TENANT: 45_000}
+        assert narrow.app._parts.big_bodies._value == LIMITS["big_bodies_at_once"] - 1
+    finally:
+        parsed.set()
+    await until(lambda: held(narrow) == {})
+    assert narrow.app._parts.big_bodies._value == LIMITS["big_bodies_at_once"]
+
+
+async def test_what_an_engine_that_answers_has_not_read_keeps_its_room(tmp_path: Path) -> None:
+    """It waits in the engine's connection for as long as the stream goes on."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.pause_reading()
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        writer.write(b"c\r\ndata: {}\n\nxx\r\n")
+        await reader.read()
+        writer.close()
+
+    body = json.dumps({**BODY, "x": "y" * 16_000_000, "stream": True}).encode()
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    source = FakeSource(make_table(make_route(make_replica(server.sockets[0].getsockname()[1]))))
+    headers = {"Authorization": f"Bearer {SECRET}"}
+    async with (
+        server,
+        RunningGateway(source, tmp_path / "usage") as gateway,
+        aiohttp.ClientSession(headers=headers) as http,
+    ):
+        async with http.post(gateway.url + CHAT, data=body) as response:
+            await response.content.readany()
+            (call,) = gateway.app._running()
+            assert 1_000_000 < call._response.unsent <= held(gateway)[TENANT]
+        await until(lambda: held(gateway) == {})
+
+
+async def test_what_comes_too_slowly_is_let_go(source: FakeSource, tmp_path: Path) -> None:
+    async with RunningGateway(source, tmp_path / "usage", body_timeout_s=0.2, **LIMITS) as gateway:
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+        writer.write(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n".encode())
+        writer.write(b"Content-Length: 50000\r\n\r\n" + b"x" * 45_000)
+        assert b"408" in await reader.readline()
+        (caller,) = gateway.listener._callers
+        assert (held(gateway), caller._reading.seen()) == ({}, b"")
+        writer.close()
+
+
+MANY = json.dumps({f"f{number}": 0 for number in range(1_001)} | BODY).encode()
+MORE = json.dumps({f"f{number}": 0 for number in range(10_001)} | BODY).encode()
+TOLD = json.dumps({**BODY, "messages": [{"role": "user", "content": "a: b, " * 20_000}]}).encode()
+
+
+@pytest.mark.parametrize(("body", "said"), [(MANY, "1003 fields"), (MORE, "10000 names"), (TOLD, "")])
+def test_a_call_of_very_many_fields_is_refused_before_they_are_made(body: bytes, said: str) -> None:
+    if not said:
+        assert estimate_prompt_tokens(parse_call(CHAT, body)) == 30_000
+        return
+    with pytest.raises(CallError) as refused:
+        parse_call(CHAT, body)
+    assert refused.value.status == 400 and said in refused.value.message
+
+
+def test_a_prompt_of_very_many_values_counts_as_text() -> None:
+    nested = b'{"model":"m","messages":[' + b",".join([b"[]"] * 100_000) + b"]}"
+    assert estimate_prompt_tokens(parse_call(CHAT, nested)) == (3 * 100_000 + 1 + 3) // 4
+    ids = json.dumps({"model": "m", "input": [7] * 90_000}).encode()
+    assert estimate_prompt_tokens(parse_call("/v1/embeddings", ids)) == 90_000

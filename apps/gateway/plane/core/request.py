@@ -26,8 +26,27 @@ _TRACE_PARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"
 _TRACE_STATE = re.compile(rb"[!-~ ]{1,512}")
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 _PROMPT_FIELDS = ("messages", "prompt", "input")
+MAX_FIELDS = 1000
+_MANY_NAMES = 10_000
+"""To make so many fields stops the loop for milliseconds, also from a thread: that is looked for before."""
+_MANY_VALUES, _VALUE_MARKS = 100_000, (b",", b"[", b"{")
 
 _fields = msgspec.json.Decoder(dict[str, Raw])
+
+
+class _LongFields(msgspec.Struct):
+    """Those in which a call has names or colons without end."""
+
+    messages: Raw = Raw(b"")
+    prompt: Raw = Raw(b"")
+    input: Raw = Raw(b"")
+    tools: Raw = Raw(b"")
+    functions: Raw = Raw(b"")
+    documents: Raw = Raw(b"")
+    response_format: Raw = Raw(b"")
+
+
+_long_fields = msgspec.json.Decoder(_LongFields)
 _encoder = msgspec.json.Encoder()
 
 
@@ -65,6 +84,8 @@ def parse_call(path: str, body: bytes) -> Call:
     """Reads a JSON body. Raises CallError 400 that names the field and the rule."""
     try:
         body.decode()
+        if len(body) > _MANY_NAMES and _count_names(body) > _MANY_NAMES:
+            raise errors.malformed(f"beside prompt and tools it has more than {_MANY_NAMES} names or colons")
         fields = _fields.decode(body)
     except UnicodeDecodeError as error:
         raise errors.malformed(f"byte {error.start} is not UTF-8") from None
@@ -74,9 +95,20 @@ def parse_call(path: str, body: bytes) -> Call:
         raise errors.malformed("it is not an object") from None
     except msgspec.DecodeError as error:
         raise errors.malformed(str(error) if body.strip() else "it is empty") from None
+    if len(fields) > MAX_FIELDS:
+        raise errors.malformed(f"it has {len(fields)} fields, and {MAX_FIELDS} are the most")
     streams = path in STREAMING_PATHS and _read_stream(fields)
     wants_usage = streams and _read_include_usage(fields)
     return Call(path, _read_model(bytes(fields.get("model", b"null"))), streams, wants_usage, fields)
+
+
+def _count_names(body: bytes) -> int:
+    """At least as many as there are fields."""
+    colons = body.count(b":")
+    if colons > _MANY_NAMES:
+        found = _long_fields.decode(body)
+        colons -= sum(bytes(getattr(found, name)).count(b":") for name in _LongFields.__struct_fields__)
+    return colons
 
 
 def build_upstream_body(call: Call, served_name: str, *, ask_usage: bool = True) -> bytes:
@@ -104,17 +136,21 @@ def carry_trace(headers: Mapping[bytes, bytes]) -> bytes:
 
 
 def estimate_prompt_tokens(call: Call) -> int:
-    """A count for engines that report none: text bytes / 4, token ids one each, images nothing."""
+    """A count for engines that report none: text bytes / 4, token ids one each, images nothing. What is made
+    of very many values counts as text: to make them all would stop the loop."""
     if call.prompt_tokens is not None:
         return call.prompt_tokens
     for name in _PROMPT_FIELDS:
         raw = call.fields.get(name)
         if raw is not None:
+            prompt = bytes(raw)
             try:
-                return _count(msgspec.json.decode(bytes(raw)))
+                if sum(map(prompt.count, _VALUE_MARKS)) <= _MANY_VALUES:
+                    return _count(msgspec.json.decode(prompt))
             except (msgspec.DecodeError, RecursionError):
                 # A number beyond all sizes, or nested too deeply: some engines take it, so it is counted.
-                return estimate_text_tokens(len(bytes(raw)))
+                return estimate_text_tokens(len(prompt))
+            return estimate_text_tokens(len(prompt))
     return 0
 
 

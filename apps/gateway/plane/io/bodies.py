@@ -2,12 +2,14 @@
 loop."""
 
 import asyncio
+from functools import partial
 
 from apps.gateway.plane.core import errors
 from apps.gateway.plane.core.config import GatewayConfig
 from apps.gateway.plane.core.packed import read_coding, unpack
 from apps.gateway.plane.core.request import Call, estimate_prompt_tokens, parse_call
 from apps.gateway.plane.io.asked import Asked
+from apps.gateway.plane.io.off_loop import work_aside
 from apps.gateway.plane.io.room import Kept
 
 
@@ -40,8 +42,8 @@ class BodyReader:
             raise errors.body_too_slow(self._config.body_timeout_s) from None
         if coding is None and len(body) < self._config.big_body_bytes:
             return parse_call(asked.path, body)
-        async with self._big_bodies:
-            call, size = await asyncio.to_thread(_parse_big_call, asked.path, body, coding, limit)
+        parse = partial(_parse_big_call, asked.path, body, coding, limit)
+        call, size = await work_aside(self._big_bodies, parse)
         kept.resize(self._room_for(size))
         return call
 

@@ -115,6 +115,11 @@ class Connection(asyncio.Protocol):
         that the loop has not read yet and that would be taken for the answer to the next request."""
         return not self.closed and (self._unread is None or not self._unread.poll(0))
 
+    @property
+    def unsent(self) -> int:
+        """Bytes of the request that the engine has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def post(self, path: str, request_id: str, carried: bytes, body: bytes) -> None:
         """Begins a request with a JSON body; `carried` are whole further lines."""
         head = self._pool.head("POST", path)

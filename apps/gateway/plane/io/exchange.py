@@ -18,6 +18,7 @@ from apps.gateway.plane.core.stream import StreamScanner
 from apps.gateway.plane.core.told import REFUSES_US
 from apps.gateway.plane.io import meters
 from apps.gateway.plane.io.course import CLIENT_GONE_STATUS, Course
+from apps.gateway.plane.io.off_loop import work_aside
 from apps.gateway.plane.io.upstream import Connection, Unreachable
 from apps.gateway.plane.io.waiting import HEARTBEAT
 from apps.usage.record import Ending
@@ -76,8 +77,9 @@ class Exchange(Course):
                 await self._open(choice, fresh=bool(tried))
                 if self._call.prompt_tokens is not None:
                     self._call.fields.clear()  # megabytes that a long stream needn't hold
-                    if self.kept is not None:
-                        self.kept.resize(0)
+                    if self.kept is not None:  # an engine may answer before it has read all
+                        unsent = 0 if self._response is None else self._response.unsent
+                        self.kept.resize(min(self.kept.size, unsent))
                 await self._pass_on(choice)
                 if self._scanner is not None:
                     self._blame(choice, self._scanner.fault)
@@ -178,8 +180,7 @@ class Exchange(Course):
         self._expect("next part", config.gap_timeout_s)
 
     async def _parse_big(self, body: bytes) -> Answer:
-        async with self._parts.big_bodies:
-            return await asyncio.to_thread(read_answer, body, self._call.model)
+        return await work_aside(self._parts.big_bodies, lambda: read_answer(body, self._call.model))
 
     async def _pass_stream(self, response: Connection) -> None:
         scanner = self._scanner
