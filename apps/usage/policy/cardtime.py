@@ -24,6 +24,7 @@ class Kind(StrEnum):
 
 _RUNS = frozenset({State.SCHEDULING, State.RUNNING, State.DRAINING, State.WAKING, State.STOPPING})
 _MS = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,5 +100,11 @@ def _by_day(span: Span) -> Iterable[tuple[date, int]]:
     while since < until:
         midnight = datetime.combine(since.date() + timedelta(days=1), time(), UTC)
         end = min(midnight, until)
-        yield since.date(), (end - since) // _MS
+        yield since.date(), _ms(end) - _ms(since)
         since = end
+
+
+def _ms(at: datetime) -> int:
+    """Whole milliseconds since 1970. Moments are cut, not lengths: so the parts of a time, by midnights and
+    moves, are together as long as the time."""
+    return (at - _EPOCH) // _MS

@@ -75,6 +75,18 @@ def test_days_are_those_of_utc_and_earlier_ones_may_be_left_out():
     assert list(count(holding, first_day=date(2026, 3, 2))) == [(date(2026, 3, 2), Kind.RUNNING)]
 
 
+def test_parts_are_together_as_long_as_the_whole():
+    """By a midnight and by moves, none of them at a whole millisecond."""
+    us, begin = timedelta(microseconds=1), at(11 * 60 + 30) + timedelta(microseconds=500)
+    moves = [
+        (begin + number * 7_000_333 * us, S.SLEEPING if number % 2 else S.RUNNING) for number in range(500)
+    ]
+    holding = Holding(Span(begin, begin + timedelta(hours=1)), (Share(100),), moves)
+    found = count(holding)
+    assert sum(found.values()) == 3_600_000
+    assert len({day for day, _ in found}) == 2 and len({kind for _, kind in found}) == 2
+
+
 steps = st.lists(st.tuples(st.floats(0, 5000), st.sampled_from(sorted(State))), max_size=12)
 loans = st.lists(st.floats(0, 5000), max_size=6).map(sorted)
 
