@@ -32,21 +32,15 @@ _MANY_NAMES = 10_000
 _MANY_VALUES, _VALUE_MARKS = 100_000, (b",", b"[", b"{")
 
 _fields = msgspec.json.Decoder(dict[str, Raw])
-
-
-class _LongFields(msgspec.Struct):
-    """Those in which a call has names or colons without end."""
-
-    messages: Raw = Raw(b"")
-    prompt: Raw = Raw(b"")
-    input: Raw = Raw(b"")
-    tools: Raw = Raw(b"")
-    functions: Raw = Raw(b"")
-    documents: Raw = Raw(b"")
-    response_format: Raw = Raw(b"")
-
-
-_long_fields = msgspec.json.Decoder(_LongFields)
+# In these a call may have names and colons without end: what is said, and what an answer is bound to.
+_LONG_FIELDS = (
+    *("messages", "prompt", "input", "documents", "tools", "functions", "logit_bias", "metadata"),
+    *("response_format", "json_schema", "grammar", "structured_outputs", "guided_json", "guided_grammar"),
+    *("guided_choice", "chat_template", "chat_template_kwargs"),
+)
+_long_fields = msgspec.json.Decoder(
+    msgspec.defstruct("_LongFields", [(name, Raw, Raw(b"")) for name in _LONG_FIELDS])
+)
 _encoder = msgspec.json.Encoder()
 
 
@@ -107,7 +101,7 @@ def _count_names(body: bytes) -> int:
     colons = body.count(b":")
     if colons > _MANY_NAMES:
         found = _long_fields.decode(body)
-        colons -= sum(bytes(getattr(found, name)).count(b":") for name in _LongFields.__struct_fields__)
+        colons -= sum(bytes(getattr(found, name)).count(b":") for name in _LONG_FIELDS)
     return colons
 
 
@@ -144,13 +138,13 @@ def estimate_prompt_tokens(call: Call) -> int:
         raw = call.fields.get(name)
         if raw is not None:
             prompt = bytes(raw)
+            if sum(map(prompt.count, _VALUE_MARKS)) > _MANY_VALUES:
+                return estimate_text_tokens(len(prompt))
             try:
-                if sum(map(prompt.count, _VALUE_MARKS)) <= _MANY_VALUES:
-                    return _count(msgspec.json.decode(prompt))
+                return _count(msgspec.json.decode(prompt))
             except (msgspec.DecodeError, RecursionError):
                 # A number beyond all sizes, or nested too deeply: some engines take it, so it is counted.
                 return estimate_text_tokens(len(prompt))
-            return estimate_text_tokens(len(prompt))
     return 0
 
 
